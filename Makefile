@@ -1,0 +1,73 @@
+# Every target sets itself up in .venv; it needs Python 3.11 or newer with pip, make, and nothing else.
+#
+#   make test ARGS="-k ack"          hands ARGS to the program behind demo, test, proof or bench
+#   make setup PYTHON=python3.12     builds .venv with another interpreter
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# pip speaks only when it fails; where it finds packages is left to the machine's own configuration.
+PIP_FLAGS := --disable-pip-version-check --quiet --quiet
+PIP := $(BIN)/python -m pip $(PIP_FLAGS)
+# uv only writes the lock; nothing else here needs it.
+UV_VERSION := 0.13.7
+LOCK_VENV := .venv-lock
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check proof bench docs lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## install the locked dependencies and the package into .venv
+
+demo: $(READY) ## let a storm of late, doubled and reordered events loose on Onward
+	$(BIN)/onward storm $(ARGS)
+
+test: $(READY) ## run the whole suite
+	$(BIN)/pytest -q $(ARGS)
+
+check: $(READY) ## lint, formatting, types, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+proof: $(READY) ## run the suite at its full figures and print one table of them
+	$(BIN)/pytest -q --proof $(ARGS)
+
+bench: $(READY) ## measure Onward, and its peers beside it
+	$(BIN)/onward bench $(ARGS)
+
+docs: $(READY) ## write the generated pages anew
+	$(BIN)/onward docs
+
+lock: ## write requirements.lock anew (UPGRADE=1 takes the newest versions)
+	@test -x $(LOCK_VENV)/bin/uv || $(PYTHON) -m venv $(LOCK_VENV)
+	@$(LOCK_VENV)/bin/python -m pip $(PIP_FLAGS) install uv==$(UV_VERSION)
+	$(LOCK_VENV)/bin/uv pip compile pyproject.toml --output-file requirements.lock --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--extra bench --group build --group test --group lint \
+		--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) $(LOCK_VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is newer than both files for as long as .venv holds what they ask for.
+# Some distributions ship Python without ensurepip; there, the pip outside puts another into .venv.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Onward needs Python 3.11 or newer, and \
+	$(PYTHON) is %d.%d: name another, as in make PYTHON=python3.11." % sys.version_info[:2])'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+		echo "Making $(VENV), once."; \
+		$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
+			$(PYTHON) -m venv --clear --without-pip $(VENV) && \
+			$(PYTHON) -m pip $(PIP_FLAGS) --python $(BIN)/python install pip; }; }
+	@echo "Installing requirements.lock and onward into $(VENV)."
+	@$(PIP) install --no-compile --require-hashes --requirement requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@problems=$$($(BIN)/python -m pip check) || { echo "$$problems" >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,96 @@
+"""What can go wrong, as one tree.
+
+    OnwardError
+    ├── InvalidInput          the caller's data cannot be stored; nothing was written
+    │   ├── InvalidLifecycle  a table of states and moves that contradicts itself
+    │   └── UnknownLifecycle  a name that is none of ours
+    ├── NotOpen               a call outside `async with onward.open()`
+    ├── ServerProblem         PostgreSQL or Valkey cannot serve us, and the message says what to do
+    │   ├── ServerUnreachable
+    │   ├── ServerTooOld
+    │   ├── ServerNotDurable
+    │   └── SchemaMismatch    the database was migrated by another version of Onward
+    ├── ChannelError          a channel could not bring back the host's word
+    │   ├── NotDelivered      the host has not got it and will not: sending again is safe
+    │   │   └── HostRefused   the host itself said no
+    │   └── DeliveryUnknown   the host may have run it
+    └── InvariantBroken       a bug of ours: never caught below the edge of the process
+        └── GuardDrift        the core and the SQL guard decided differently
+
+Outcomes (duplicate, late, stale) are not errors: they are values, see `onward.core.verdicts`.
+Each message is one sentence for a person, with what to do about it.
+"""
+
+from __future__ import annotations
+
+_FIELD_MAX = 120
+
+
+class OnwardError(Exception):
+    """The root of everything that Onward raises on purpose."""
+
+
+class InvalidInput(OnwardError, ValueError):
+    """The caller's data cannot be stored; nothing was written."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        # A field may be the path to something deep inside; a message stays one line.
+        self.field = field if len(field) <= _FIELD_MAX else f"{field[: _FIELD_MAX - 3]}..."
+        super().__init__(f"{self.field}: {problem}")
+        self.problem = problem
+
+
+class InvalidLifecycle(InvalidInput):
+    """A table of states and moves that contradicts itself."""
+
+
+class UnknownLifecycle(InvalidInput):
+    """A lifecycle name that is none of ours."""
+
+
+class NotOpen(OnwardError):
+    """A call that needs a store was made outside `async with onward.open()`."""
+
+
+class ServerProblem(OnwardError):
+    """A server that Onward stands on cannot serve."""
+
+
+class ServerUnreachable(ServerProblem):
+    """Nothing answered at the address, or it refused us."""
+
+
+class ServerTooOld(ServerProblem):
+    """The server answers, but is older than what we rely on."""
+
+
+class ServerNotDurable(ServerProblem):
+    """The server may forget a commit that it has acknowledged."""
+
+
+class SchemaMismatch(ServerProblem):
+    """The database was migrated by another version of Onward."""
+
+
+class ChannelError(OnwardError):
+    """A channel could not bring back the host's word."""
+
+
+class NotDelivered(ChannelError):
+    """The host has not got the command and will not: sending it again is safe."""
+
+
+class HostRefused(NotDelivered):
+    """The host got the command and said no: it is busy, or a newer attempt has been there."""
+
+
+class DeliveryUnknown(ChannelError):
+    """The host may have run the command, or may be running it still."""
+
+
+class InvariantBroken(OnwardError, AssertionError):
+    """A bug of ours. It is never caught below the edge of the process."""
+
+
+class GuardDrift(InvariantBroken):
+    """The core and the SQL guard decided differently about one event."""
