@@ -1,0 +1,206 @@
+"""Commands in PostgreSQL: made once, moved by the guarded path, timed out by their deadline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import asyncpg
+
+from onward.core.lifecycles import lifecycle_named
+from onward.core.verdicts import Transition, TransitionResult
+from onward.errors import GuardDrift
+from onward.store import transitions
+from onward.store.database import Pool, answering
+from onward.store.group_commit import GroupCommit
+from onward.store.transitions import SQL, Answer, CommandState, Event
+
+_SWEEP: Final = 1_000  # commands that one statement of a sweep times out
+_DEADLOCKS: Final = 10  # in a row, before a caller is told
+_TASKS_KNOWN: Final = 100_000  # tasks whose command is remembered, to spare a look-up
+
+
+Row = dict[str, object]
+
+
+class NewCommand(NamedTuple):
+    """A command to be made; every field has been checked by `inputs`."""
+
+    cmd_id: str
+    lifecycle: str
+    node: str
+    type: str
+    task_id: str | None
+    params: str  # JSON
+    timeout_s: float
+    source: str
+
+
+class Commands:
+    """The commands of one database, for the tasks of one event loop."""
+
+    def __init__(self, pool: Pool, *, batch_max: int, group_wait_s: float) -> None:
+        self.pool = pool
+        self._batch_max = batch_max
+        self._events = GroupCommit(self.record_all, wait_s=group_wait_s, group_max=batch_max)
+        self._new = GroupCommit(self.create_all, wait_s=group_wait_s, group_max=batch_max)
+        # What a platform calls (task, device) never comes to mean another command.
+        self._tasks: dict[tuple[str, str], tuple[str, str]] = {}
+
+    async def close(self) -> None:
+        """Answer everybody who still waits."""
+        await self._new.drain()
+        await self._events.drain()
+
+    async def create(self, command: NewCommand) -> Answer:
+        """Make one command, sharing the COMMIT with whoever makes one now."""
+        return await self._new.submit(command)
+
+    async def record(self, event: Event) -> Answer:
+        """Record one event, sharing the COMMIT with whoever records one now."""
+        return await self._events.submit(event)
+
+    async def record_all(
+        self, events: Sequence[Event], *, now: datetime | None = None
+    ) -> list[Answer]:
+        """Record many events, and answer each in its place."""
+        return await transitions.record_all(self.pool, events, batch_max=self._batch_max, now=now)
+
+    async def create_all(
+        self, commands: Sequence[NewCommand], *, now: datetime | None = None
+    ) -> list[Answer]:
+        """Make many commands, and answer each in its place: made, known already, or in conflict."""
+        answers: list[Answer] = []
+        for start in range(0, len(commands), self._batch_max):
+            part = commands[start : start + self._batch_max]
+            with answering():
+                answers += await self._create_part(part, now)
+        return answers
+
+    async def _create_part(
+        self, commands: Sequence[NewCommand], now: datetime | None
+    ) -> list[Answer]:
+        # The first of those with one id is inserted; the rest are compared with it like any other.
+        first = {command.cmd_id: command for command in reversed(commands)}
+        made: dict[str, Answer] = {}
+        for source in {command.source for command in first.values()}:
+            wanted = [command for command in first.values() if command.source == source]
+            for row in await self._insert(wanted, now, source):
+                made[str(row["cmd_id"])] = _made(first[str(row["cmd_id"])], row)
+
+        answers: list[Answer | None] = [
+            made.pop(command.cmd_id, None) if command is first[command.cmd_id] else None
+            for command in commands
+        ]
+        known = [position for position, answer in enumerate(answers) if answer is None]
+        if known:
+            compared = await self._compare([commands[position] for position in known], now)
+            for position, answer in zip(known, compared, strict=True):
+                answers[position] = answer
+        return [answer for answer in answers if answer is not None]
+
+    async def _insert(
+        self, commands: Sequence[NewCommand], now: datetime | None, source: str
+    ) -> list[asyncpg.Record]:
+        # The ids are inserted in order, but the tasks that a platform gave them may cross. Then
+        # PostgreSQL takes one of the two back as a whole, and it has only to be said again.
+        for _ in range(_DEADLOCKS):
+            with suppress(asyncpg.DeadlockDetectedError):
+                return await self.pool.fetch(SQL["create"], *_columns(commands), now, source)
+        return await self.pool.fetch(SQL["create"], *_columns(commands), now, source)
+
+    async def _compare(self, commands: Sequence[NewCommand], now: datetime | None) -> list[Answer]:
+        rows = await self.pool.fetch(
+            SQL["compare"],
+            [command.cmd_id for command in commands],
+            [command.lifecycle for command in commands],
+            [command.node for command in commands],
+            [command.type for command in commands],
+            [command.task_id for command in commands],
+            [command.params for command in commands],
+            [command.timeout_s for command in commands],
+            [command.source for command in commands],
+            now,
+        )
+        return [_known(row) for row in rows]
+
+    async def expire_due(self, *, now: datetime | None = None) -> list[Answer]:
+        """Time out every command whose deadline has passed; returns the moves that were made."""
+        moved: list[Answer] = []
+        while True:
+            with answering():
+                rows = await self.pool.fetch(SQL["expire_due"], now, _SWEEP)
+            moved += [transitions.judged(Event(str(row["cmd_id"]), "timeout"), row) for row in rows]
+            if len(rows) < _SWEEP:
+                return moved
+
+    async def find_task(self, task_id: str, node: str) -> tuple[str, str] | None:
+        """Return the id and the lifecycle of the command that a platform calls by this task."""
+        if found := self._tasks.get((task_id, node)):
+            return found
+        with answering():
+            row = await self.pool.fetchrow(SQL["find_task"], task_id, node)
+        if row is None:
+            return None
+        if len(self._tasks) >= _TASKS_KNOWN:
+            self._tasks.clear()
+        self._tasks[task_id, node] = (str(row["cmd_id"]), row["lifecycle"])
+        return self._tasks[task_id, node]
+
+    async def get(self, cmd_id: str) -> Row | None:
+        """Return the row of a command, as it is now."""
+        with answering():
+            row = await self.pool.fetchrow(SQL["get"], cmd_id)
+        return None if row is None else _plain(row)
+
+    async def timeline(self, cmd_id: str) -> list[Row]:
+        """Return every event that was ever addressed to a command, in the order of its judging."""
+        with answering():
+            return [_plain(row) for row in await self.pool.fetch(SQL["timeline"], cmd_id)]
+
+
+def _plain(row: asyncpg.Record) -> Row:
+    """Turn a row into plain values: ids as text, JSON as what it means."""
+    plain: Row = dict(row)
+    if "cmd_id" in plain:
+        plain["cmd_id"] = str(plain["cmd_id"])
+    for column in ("params", "result", "late_result", "detail"):
+        if isinstance(value := plain.get(column), str):
+            plain[column] = json.loads(value)
+    return plain
+
+
+def _columns(commands: Sequence[NewCommand]) -> tuple[list[object], ...]:
+    tables = [lifecycle_named(command.lifecycle) for command in commands]
+    return (
+        [command.cmd_id for command in commands],
+        [command.lifecycle for command in commands],
+        [str(table.initial) for table in tables],
+        [table.timer(table.initial).value for table in tables],
+        [command.node for command in commands],
+        [command.type for command in commands],
+        [command.task_id for command in commands],
+        [command.params for command in commands],
+        [command.timeout_s for command in commands],
+    )
+
+
+def _made(command: NewCommand, row: asyncpg.Record) -> Answer:
+    state = CommandState(
+        command.cmd_id, command.lifecycle, row["status"], row["epoch"], row["version"]
+    )
+    return Transition(state, TransitionResult.OK, changed=True)
+
+
+def _known(row: asyncpg.Record) -> Answer:
+    cmd_id, verdict, lifecycle, status, epoch, version = row
+    result = TransitionResult(verdict)
+    if status is None:
+        if result is not TransitionResult.CONFLICT:
+            raise GuardDrift(f"{cmd_id}: {verdict} of a command that does not exist")
+        return Transition(None, result, changed=False)
+    state = CommandState(str(cmd_id), lifecycle, status, epoch, version)
+    return Transition(state, result, changed=False)

@@ -1,0 +1,145 @@
+"""The connection to PostgreSQL: who may serve us, how a pool is made, how its errors are told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from onward.errors import InvalidInput, NotOpen, ServerNotDurable, ServerTooOld, ServerUnreachable
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Connection: TypeAlias = (
+    "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+)
+
+_OLDEST: Final = 15
+_CONNECT_S: Final = 15.0
+_DURABILITY: Final = ("fsync", "full_page_writes", "synchronous_commit")
+
+_SESSION: Final = {
+    "application_name": "onward",
+    "search_path": "onward, public",
+    # The guarded path relies on seeing the newest committed row when it has waited for a lock;
+    # under a stricter level it would be an error instead.
+    "default_transaction_isolation": "read committed",
+    "timezone": "UTC",
+    # A client that hangs in the middle of a transaction must not hold rows for ever.
+    "idle_in_transaction_session_timeout": "60s",
+    # A plan is chosen in the functions; here compiling costs more than it saves.
+    "jit": "off",
+}
+
+
+async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
+    """Open one connection, or say in one sentence why there is none."""
+    with _explained(url):
+        return await asyncpg.connect(url, timeout=_CONNECT_S, server_settings=_SESSION)
+
+
+@asynccontextmanager
+async def pooled(url: str, *, size: int) -> AsyncIterator[Pool]:
+    """Keep up to `size` connections open, and close them in the end."""
+    with _explained(url):
+        pool = await asyncpg.create_pool(
+            url, min_size=1, max_size=size, timeout=_CONNECT_S, server_settings=_SESSION
+        )
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def check_server(connection: Connection, *, durable: bool = True) -> None:
+    """Refuse a server that is too old, or that may forget what it has acknowledged."""
+    rows = await connection.fetch(
+        "SELECT name, setting FROM pg_settings WHERE name = ANY ($1)",
+        ["server_version_num", "server_version", *_DURABILITY],
+    )
+    settings: dict[str, str] = {row["name"]: row["setting"] for row in rows}
+    refuse_old(int(settings["server_version_num"]), settings["server_version"])
+    if durable:
+        refuse_forgetful(settings)
+
+
+def refuse_old(number: int, shown: str) -> None:
+    """Refuse a server that lacks what we rely on."""
+    if number < _OLDEST * 10_000:
+        raise ServerTooOld(
+            f"PostgreSQL {shown} is too old: Onward needs {_OLDEST} or newer; "
+            "upgrade the server, or unset ONWARD_DATABASE_URL to use the embedded one."
+        )
+
+
+def refuse_forgetful(settings: dict[str, str]) -> None:
+    """Refuse a server whose COMMIT does not mean that the data is safe."""
+    if off := [name for name in _DURABILITY if settings[name] == "off"]:
+        raise ServerNotDurable(
+            f"PostgreSQL has {' and '.join(off)} switched off and may lose what it has confirmed: "
+            "switch it on, or set ONWARD_REQUIRE_DURABLE=false if the data may be lost."
+        )
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn a connection that broke under a statement into one sentence."""
+    try:
+        yield
+    except asyncpg.InterfaceError as error:
+        if "pool is clos" in str(error):
+            raise NotOpen(
+                "What was open here has been closed: open it again with `onward.open()`."
+            ) from error
+        raise _unanswered(error) from error
+    except (
+        asyncpg.PostgresConnectionError,
+        asyncpg.CannotConnectNowError,
+        asyncpg.AdminShutdownError,
+        asyncpg.CrashShutdownError,
+        OSError,
+    ) as error:
+        raise _unanswered(error) from error
+
+
+@contextmanager
+def _explained(url: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError:
+        # Without what the driver says, and without the cause: both may quote the password.
+        raise InvalidInput(
+            "ONWARD_DATABASE_URL",
+            "not a PostgreSQL address such as postgresql://user@host:5432/database; "
+            "write # / ? and @ in a password as %23 %2F %3F and %40",
+        ) from None
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise ServerUnreachable(
+            f"PostgreSQL at {_place(url)} cannot be used: {_reason(error)}; "
+            "check ONWARD_DATABASE_URL and that the server runs."
+        ) from error
+
+
+def _unanswered(error: Exception) -> ServerUnreachable:
+    return ServerUnreachable(
+        f"PostgreSQL did not answer ({_reason(error)}), so it is not known whether the events "
+        "were taken; saying them again is safe, the verdict tells which were."
+    )
+
+
+def _reason(error: BaseException) -> str:
+    told = str(error) or type(error).__name__
+    return told.splitlines()[0].rstrip(".")
+
+
+def _place(url: str) -> str:
+    """Name the server of an address without the password in it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "that address"
+    where = parts.hostname or "the local socket"
+    return f"{where}:{port}" if port else where

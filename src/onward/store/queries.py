@@ -1,0 +1,41 @@
+"""Reads named queries out of `sql/*.sql`.
+
+A query begins with `-- name: …`, then the reason, then the SQL. What depends on the law stands in
+braces and is rendered from it, as literals, so that the planner can match partial indexes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
+
+from onward.core.lifecycles import LIFECYCLES
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def statuses_literal(which: str) -> str:
+    """Render the `states`, `terminal` or `timed` statuses of all lifecycles as an array."""
+    names = sorted(
+        f"{table.name}.{status}"
+        for table in LIFECYCLES.values()
+        for status in getattr(table, which)
+    )
+    return "ARRAY[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def read_sql(name: str) -> str:
+    """Read one file of `sql/`, whole."""
+    return resources.files(__package__).joinpath("sql", name).read_text(encoding="utf-8")
+
+
+def load(name: str) -> Mapping[str, str]:
+    """Read the named queries of one file."""
+    _, *parts = _NAME.split(read_sql(name))
+    queries = {
+        query: text.strip().rstrip(";").replace("{timed}", statuses_literal("timed"))
+        for query, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+    return MappingProxyType(queries)

@@ -1,0 +1,107 @@
+"""Brings a database to the schema, the functions and the law of this program.
+
+Two kinds of things live there. The *schema* grows by revisions (Alembic, raw SQL) and holds data.
+What is *derived* from the program - the law, the functions, the constraint on status - is written
+anew whenever the program's differs, so that it can never be forgotten in a revision.
+
+Everything happens in one transaction under one advisory lock: ten processes may start at once, one
+does the work and the others find it done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import Final
+
+from onward.core.lifecycles import LIFECYCLES
+from onward.errors import SchemaMismatch
+from onward.store import timeline
+from onward.store.database import Connection
+from onward.store.queries import read_sql, statuses_literal
+
+HEAD: Final = "0001"  # the newest revision; checked against the files by a test
+_LOCK: Final = 0x6F6E77617264  # "onward": the advisory lock of all migrations
+
+LawRow = tuple[str, str, str, str, str, str, bool, bool]
+
+
+async def upgrade(connection: Connection, *, timeline_keep_months: int) -> None:
+    """Bring the database up to date; cheap when it is."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        present = await revision(connection)
+        if present != HEAD:
+            await connection.execute(script(present))
+        await _derive(connection)
+        await timeline.keep_months(connection, timeline_keep_months)
+
+
+async def revision(connection: Connection) -> str | None:
+    """Say which revision the database is at; `None` for one that has never seen Onward."""
+    if await connection.fetchval("SELECT to_regclass('onward.schema_revision')") is None:
+        return None
+    found: str | None = await connection.fetchval("SELECT version_num FROM onward.schema_revision")
+    return found
+
+
+def script(present: str | None) -> str:
+    """Render the SQL that leads from a revision to the newest one."""
+    # Loaded only when there is something to migrate: it is slow to import.
+    from alembic import command, util  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config(output_buffer=(rendered := io.StringIO()))
+    config.set_main_option("script_location", "onward.store:migrations")
+    config.set_main_option("path_separator", "os")
+    try:
+        command.upgrade(config, f"{present}:head" if present else "head", sql=True)
+    except util.CommandError as error:
+        raise SchemaMismatch(
+            f"The database is at revision {present}, which this version of Onward (at {HEAD}) "
+            "does not know: upgrade this program."
+        ) from error
+    return f"CREATE SCHEMA IF NOT EXISTS onward;\n{rendered.getvalue()}"
+
+
+def law() -> list[LawRow]:
+    """Return the law as rows: what every event means in every status of every lifecycle."""
+    return [
+        (
+            table.name,
+            event,
+            str(status),
+            decision.result.value,
+            str(decision.target),
+            table.timer(decision.target).value,
+            table.moves[event].draws_epoch,
+            table.keeps_late(status, event),
+        )
+        for table in LIFECYCLES.values()
+        for (status, event), decision in table.table.items()
+    ]
+
+
+async def _derive(connection: Connection) -> None:
+    functions, known = read_sql("functions.sql"), statuses_literal("states")
+    digest = hashlib.sha256(repr((functions, known, law())).encode()).hexdigest()
+    if await connection.fetchval("SELECT digest FROM onward.derived") == digest:
+        return
+    await connection.execute(functions)
+    await connection.execute(
+        f"""
+        ALTER TABLE onward.commands
+            DROP CONSTRAINT IF EXISTS commands_status_known,
+            ADD CONSTRAINT commands_status_known
+                CHECK (lifecycle || '.' || status = ANY ({known}));
+        TRUNCATE onward.law;
+        """
+    )
+    await connection.copy_records_to_table("law", schema_name="onward", records=law())
+    await connection.execute(
+        "INSERT INTO onward.derived (digest) VALUES ($1) "
+        "ON CONFLICT (one) DO UPDATE SET digest = excluded.digest",
+        digest,
+    )
+    # The planner must know how small the law is before the first batch, not after.
+    await connection.execute("ANALYZE onward.law")

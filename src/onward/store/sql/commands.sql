@@ -1,0 +1,93 @@
+-- name: create
+-- Insert first, never look first: of two callers with one id, one inserts and the other waits for
+-- it and then finds it there. What is not among the answers was there before; `compare` says how.
+WITH wanted AS (
+    SELECT *, coalesce($10::timestamptz, now()) AS now_at
+      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+                  $7::text[], $8::jsonb[], $9::float8[])
+           AS w (cmd_id, lifecycle, status, timer, node, type, task_id, params, timeout_s)
+     -- The order of the ids is the order in which concurrent creators wait for each other.
+     ORDER BY cmd_id
+), made AS (
+    INSERT INTO commands
+           (cmd_id, lifecycle, status, node, type, task_id, params, timeout_s,
+            created_at, updated_at, deadline_at, due_at)
+    SELECT cmd_id, lifecycle, status, node, type, task_id, params, timeout_s, now_at, now_at,
+           CASE timer WHEN 'deadline' THEN now_at + make_interval(secs => timeout_s) END,
+           CASE timer WHEN 'due' THEN now_at + make_interval(secs => timeout_s) END
+      FROM wanted
+        ON CONFLICT DO NOTHING
+    RETURNING cmd_id, status, epoch, version, created_at
+), told AS (
+    INSERT INTO timeline (at, cmd_id, event, verdict, to_status, epoch, source)
+    SELECT created_at, cmd_id, 'create', 'OK', status, epoch, $11
+      FROM made
+)
+SELECT cmd_id, status, epoch, version FROM made;
+
+-- name: compare
+-- What is there already, against what was wanted. A statement of its own, because a row that was
+-- committed while `create` waited for it is not in the snapshot of `create`. A command that is not
+-- found although its id could not be inserted lost to another one's claim on the platform's task.
+WITH judged AS MATERIALIZED (
+    SELECT w.ord, w.cmd_id, w.source, c.lifecycle, c.status, c.epoch, c.version,
+           CASE WHEN (c.lifecycle, c.node, c.type, c.params, c.timeout_s)
+                   = (w.lifecycle, w.node, w.type, w.params, w.timeout_s)
+                 AND c.task_id IS NOT DISTINCT FROM w.task_id
+                THEN 'DUPLICATE' ELSE 'CONFLICT' END AS verdict
+      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::jsonb[],
+                  $7::float8[], $8::text[])
+           WITH ORDINALITY
+           AS w (cmd_id, lifecycle, node, type, task_id, params, timeout_s, source, ord)
+      LEFT JOIN commands c ON c.cmd_id = w.cmd_id
+), told AS (
+    INSERT INTO timeline (at, cmd_id, event, verdict, from_status, to_status, epoch, source)
+    SELECT coalesce($9::timestamptz, now()), cmd_id, 'create', verdict, status, status, epoch,
+           source
+      FROM judged
+)
+SELECT cmd_id, verdict, lifecycle, status, epoch, version FROM judged ORDER BY ord;
+
+-- name: get
+SELECT * FROM commands WHERE cmd_id = $1;
+
+-- name: find_task
+-- What a platform calls a task of a device, we know as a command.
+SELECT cmd_id, lifecycle FROM commands WHERE task_id = $1 AND node = $2;
+
+-- name: record_events
+SELECT * FROM record_events_v1($1, $2, $3, $4, $5, $6, $7);
+
+-- name: expire_due
+-- Whoever comes first locks what is due, and nobody waits: a row that another sweep holds is that
+-- sweep's to time out, and a row that an event holds has just got a word of its own.
+-- The move itself is the guarded path's, like any other.
+SELECT r.*, due.ids[r.ord] AS cmd_id
+  FROM (
+        SELECT array_agg(cmd_id ORDER BY cmd_id) AS ids, count(*)::integer AS n
+          FROM (
+                SELECT cmd_id
+                  FROM commands
+                 WHERE deadline_at <= coalesce($1::timestamptz, now())
+                   AND lifecycle || '.' || status = ANY ({timed})
+                 ORDER BY deadline_at
+                 LIMIT $2
+                   FOR NO KEY UPDATE SKIP LOCKED
+               ) AS d
+        HAVING count(*) > 0
+       ) AS due,
+       LATERAL record_events_v1(
+           due.ids,
+           array_fill('timeout'::text, ARRAY[due.n]),
+           array_fill(NULL::bigint, ARRAY[due.n]),
+           array_fill('deadline'::text, ARRAY[due.n]),
+           array_fill(NULL::jsonb, ARRAY[due.n]),
+           ARRAY[due.n],
+           $1
+       ) AS r;
+
+-- name: timeline
+SELECT seq, at, event, verdict, from_status, to_status, epoch, source, detail
+  FROM timeline
+ WHERE cmd_id = $1
+ ORDER BY seq;

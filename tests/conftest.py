@@ -1,0 +1,141 @@
+"""One real PostgreSQL for the whole run, and a database of its own for every test that asks.
+
+The schema is made once, in a template; a test's database is a copy of it. The server forgets on a
+crash (`durable=False`) because these tests measure nothing and lose nothing; what does measure or
+crash starts its own.
+
+`ONWARD_TEST_DATABASE_URL` points the suite at another server (PostgreSQL 15 or newer, a role that
+may create databases) instead of the embedded one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+import onward
+from onward import embedded
+from onward.settings import Settings
+from onward.wiring import Onward
+
+pytest_plugins = ("tests.proof_table",)
+
+_TEMPLATE = "onward_test_template"
+_numbers = count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--proof", action="store_true", help="run the long tests at their full figures"
+    )
+
+
+@pytest.fixture(scope="session")
+def proof(request: pytest.FixtureRequest) -> bool:
+    """Whether to run the full figures instead of the sample."""
+    return bool(request.config.getoption("--proof"))
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """The address of a server on which databases may be made and dropped."""
+    if url := os.environ.get("ONWARD_TEST_DATABASE_URL"):
+        yield url
+        return
+    # Not below pytest's own folder: that is closed to the user that the server runs as under root.
+    folder = Path(tempfile.mkdtemp(prefix="onward-tests-"))
+    folder.chmod(0o755)
+    try:
+        with embedded.servers(folder, durable=False) as servers:
+            yield servers.database_url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def template(server_url: str) -> Iterator[str]:
+    """The name of a database that has the schema and nothing else."""
+    asyncio.run(_remake(server_url, _TEMPLATE))
+
+    async def migrate() -> None:
+        async with onward.open(settings_for(on(server_url, _TEMPLATE))):
+            pass
+
+    asyncio.run(migrate())
+    yield _TEMPLATE
+    asyncio.run(_run(server_url, f"DROP DATABASE IF EXISTS {_TEMPLATE} WITH (FORCE)"))
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """A database of the test's own."""
+    with copied(server_url, template) as url:
+        yield url
+
+
+@pytest.fixture
+async def opened(database_url: str) -> AsyncIterator[Onward]:
+    """Onward, open on a database of the test's own."""
+    async with onward.open(settings_for(database_url)) as found:
+        yield found
+
+
+@pytest.fixture
+async def pool(opened: Onward) -> asyncpg.Pool:
+    """The pool of what is open."""
+    return opened.commands.pool
+
+
+class copied:  # noqa: N801 - used as a function
+    """Make a database from the template, and drop it in the end."""
+
+    def __init__(self, server_url: str, template: str) -> None:
+        self._server_url = server_url
+        self._template = template
+        self._name = f"onward_test_{os.getpid()}_{next(_numbers)}"
+
+    def __enter__(self) -> str:
+        asyncio.run(_remake(self._server_url, self._name, self._template))
+        return on(self._server_url, self._name)
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run(_run(self._server_url, f"DROP DATABASE IF EXISTS {self._name} WITH (FORCE)"))
+
+
+def settings_for(url: str, **changes: object) -> Settings:
+    """Settings for a server that may forget, as the tests' own does."""
+    return Settings(database_url=url, require_durable=False, **changes)  # type: ignore[arg-type]  # pydantic checks
+
+
+def on(url: str, database: str) -> str:
+    """The same server, another database."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"/{database}", netloc=parts.netloc or "")).replace(
+        "postgresql:/" + database, "postgresql:///" + database
+    )
+
+
+async def _remake(server_url: str, name: str, template: str = "template0") -> None:
+    await _run(
+        server_url,
+        f"DROP DATABASE IF EXISTS {name} WITH (FORCE)",
+        f"CREATE DATABASE {name} TEMPLATE {template}",
+    )
+
+
+async def _run(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
