@@ -1,0 +1,5 @@
+"""`python -m onward` is the command `onward`."""
+
+from onward.cli import main
+
+main()

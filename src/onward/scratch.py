@@ -1,0 +1,48 @@
+"""A PostgreSQL that is thrown away: what the storm and the measurements run on.
+
+It is as durable as any other, because neither would mean anything on a server that may forget.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from onward.embedded import Servers, servers
+
+
+@contextmanager
+def scratch_servers(purpose: str, data_dir: Path | None = None) -> Iterator[Servers]:
+    """Start a server in a directory of its own and remove both in the end; `data_dir` is kept."""
+    if data_dir is not None:
+        with servers(data_dir) as running:
+            yield running
+        return
+    folder = Path(tempfile.mkdtemp(prefix=f"onward-{purpose}-"))
+    try:
+        with servers(folder) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def new_database(server_url: str, name: str) -> str:
+    """Make an empty database, in place of a former one of that name, and return its address."""
+    connection = await asyncpg.connect(server_url)
+    try:
+        await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+    finally:
+        await connection.close()
+    return database_at(server_url, name)
+
+
+def database_at(server_url: str, name: str) -> str:
+    """Return the address of another database of the same server."""
+    return urlsplit(server_url)._replace(path=f"/{name}").geturl()
