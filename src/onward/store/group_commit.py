@@ -17,6 +17,7 @@ Answer = TypeVar("Answer")
 
 # One group is at the disk while the next is being prepared; a third would only queue behind them.
 _FLIGHTS: Final = 2
+_SMALL: Final = 16  # callers who are not worth a second COMMIT
 
 
 class GroupCommit(Generic[Item, Answer]):
@@ -59,8 +60,12 @@ class GroupCommit(Generic[Item, Answer]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        size = min(len(self._waiting), self._group_max)
-        if size:
+        # Callers who wait together come back together. Shared out among the flights, one half of
+        # them is answered while the other half is at the disk; as one, each would wait for all.
+        free = _FLIGHTS - len(self._flights)
+        share = -(-len(self._waiting) // free) if free else 0
+        while self._waiting and len(self._flights) < _FLIGHTS:
+            size = min(len(self._waiting), max(share, _SMALL), self._group_max)
             group = [self._waiting.popleft() for _ in range(size)]
             flight = asyncio.create_task(self._fly(group))
             self._flights.add(flight)
