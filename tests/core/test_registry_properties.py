@@ -1,5 +1,6 @@
 """Whatever comes, in whatever order and however often, ends where the lifecycle says."""
 
+import math
 from collections import Counter
 
 from hypothesis import given
@@ -84,7 +85,7 @@ class Registry(RuleBasedStateMachine):
     def start(self):
         self.clock = Clock(0.0)
         self.registry = new_registry(self.clock)
-        self.now = 0.0
+        self.now = -math.inf  # the registry has not looked at the clock yet
         self.held = {}  # id -> (status, entered)
         self.removed = {}  # id -> when
         self.verdicts: Counter[TransitionResult] = Counter()

