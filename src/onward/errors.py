@@ -3,7 +3,8 @@
     OnwardError
     ├── InvalidInput          the caller's data cannot be stored; nothing was written
     │   ├── InvalidLifecycle  a table of states and moves that contradicts itself
-    │   └── UnknownLifecycle  a name that is none of ours
+    │   ├── UnknownLifecycle  a name that is none of ours
+    │   └── JobConflict       an external id that stands for another job
     ├── NotOpen               a call outside `async with onward.open()`
     ├── ServerProblem         PostgreSQL or Valkey cannot serve us, and the message says what to do
     │   ├── ServerUnreachable
@@ -13,6 +14,7 @@
     ├── ChannelError          a channel could not bring back the host's word
     │   ├── NotDelivered      the host has not got it and will not: sending again is safe
     │   │   └── HostRefused   the host itself said no
+    │   │       └── HostBusy  not now: it is busy, or has seen a newer attempt
     │   └── DeliveryUnknown   the host may have run it
     └── InvariantBroken       a bug of ours: never caught below the edge of the process
         └── GuardDrift        the core and the SQL guard decided differently
@@ -48,6 +50,10 @@ class UnknownLifecycle(InvalidInput):
     """A lifecycle name that is none of ours."""
 
 
+class JobConflict(InvalidInput):
+    """An external id that stands for another job."""
+
+
 class NotOpen(OnwardError):
     """A call that needs a store was made outside `async with onward.open()`."""
 
@@ -81,7 +87,11 @@ class NotDelivered(ChannelError):
 
 
 class HostRefused(NotDelivered):
-    """The host got the command and said no: it is busy, or a newer attempt has been there."""
+    """The host got the command and said no."""
+
+
+class HostBusy(HostRefused):
+    """The host said not now: it is busy with something else, or has seen a newer attempt."""
 
 
 class DeliveryUnknown(ChannelError):

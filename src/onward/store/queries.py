@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
 
-from onward.core.lifecycles import LIFECYCLES
+from onward.core.lifecycles import EXECUTION, LIFECYCLES
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -34,8 +34,22 @@ def read_sql(name: str) -> str:
 def load(name: str) -> Mapping[str, str]:
     """Read the named queries of one file."""
     _, *parts = _NAME.split(read_sql(name))
-    queries = {
-        query: text.strip().rstrip(";").replace("{timed}", statuses_literal("timed"))
-        for query, text in zip(parts[::2], parts[1::2], strict=True)
-    }
-    return MappingProxyType(queries)
+    return MappingProxyType(
+        {
+            query: _rendered(text.strip().rstrip(";"))
+            for query, text in zip(parts[::2], parts[1::2], strict=True)
+        }
+    )
+
+
+def _rendered(text: str) -> str:
+    (queued,) = EXECUTION.moves["claim"].sources
+    (running,) = EXECUTION.moves["succeed"].sources
+    for form, filled in (
+        ("{timed}", statuses_literal("timed")),
+        ("{new}", f"'{EXECUTION.initial}'"),
+        ("{queued}", f"'{queued}'"),
+        ("{running}", f"'{running}'"),
+    ):
+        text = text.replace(form, filled)
+    return text

@@ -18,9 +18,10 @@ from onward.core.lifecycles import LIFECYCLES
 from onward.errors import SchemaMismatch
 from onward.store import timeline
 from onward.store.database import Connection
-from onward.store.queries import read_sql, statuses_literal
+from onward.store.guarded import GUARDED
+from onward.store.queries import statuses_literal
 
-HEAD: Final = "0001"  # the newest revision; checked against the files by a test
+HEAD: Final = "0002"  # the newest revision; checked against the files by a test
 _LOCK: Final = 0x6F6E77617264  # "onward": the advisory lock of all migrations
 
 LawRow = tuple[str, str, str, str, str, str, bool, bool]
@@ -83,7 +84,8 @@ def law() -> list[LawRow]:
 
 
 async def _derive(connection: Connection) -> None:
-    functions, known = read_sql("functions.sql"), statuses_literal("states")
+    functions = "\n".join(table.sql() for table in GUARDED)
+    known = statuses_literal("states")
     digest = hashlib.sha256(repr((functions, known, law())).encode()).hexdigest()
     if await connection.fetchval("SELECT digest FROM onward.derived") == digest:
         return
@@ -94,6 +96,10 @@ async def _derive(connection: Connection) -> None:
             DROP CONSTRAINT IF EXISTS commands_status_known,
             ADD CONSTRAINT commands_status_known
                 CHECK (lifecycle || '.' || status = ANY ({known}));
+        ALTER TABLE onward.executions
+            DROP CONSTRAINT IF EXISTS executions_status_known,
+            ADD CONSTRAINT executions_status_known
+                CHECK ('execution.' || status = ANY ({known}));
         TRUNCATE onward.law;
         """
     )

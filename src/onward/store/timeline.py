@@ -1,4 +1,4 @@
-"""The timeline's months: made ahead of time, dropped whole when they are old."""
+"""The months of what only grows: made ahead of time, dropped whole when they are old."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Final
 
 from onward.store.database import Connection
 
+# The tables that are partitioned by month.
+MONTHLY: Final = ("timeline", "execution_timeline", "execution_logs")
 _AHEAD: Final = 3  # months; a process that runs longer without anybody opening uses the default
 
 Month = tuple[int, int]
@@ -16,47 +18,49 @@ async def keep_months(connection: Connection, kept: int, *, now: datetime | None
     """Make the months to come, and drop those that ended more than `kept` months ago."""
     at = now or await connection.fetchval("SELECT now()")
     this = (at.year, at.month)
-    existing = await _existing(connection)
-    for month in (_later(this, n) for n in range(_AHEAD + 1)):
-        if month not in existing:
-            await _make(connection, month)
     oldest = _later(this, -kept)
-    for month in existing:
-        if month < oldest:
-            await connection.execute(f"DROP TABLE onward.{_table(month)}")
-    await connection.execute(
-        f"DELETE FROM onward.timeline_default WHERE at < '{_first(oldest)}'"  # noqa: S608 - a date
-    )
+    for table in MONTHLY:
+        existing = await _existing(connection, table)
+        for month in (_later(this, n) for n in range(_AHEAD + 1)):
+            if month not in existing:
+                await _make(connection, table, month)
+        for month in existing:
+            if month < oldest:
+                await connection.execute(f"DROP TABLE onward.{_part(table, month)}")
+        await connection.execute(
+            f"DELETE FROM onward.{table}_default WHERE at < '{_first(oldest)}'"  # noqa: S608 - ours
+        )
 
 
-async def _existing(connection: Connection) -> list[Month]:
+async def _existing(connection: Connection, table: str) -> list[Month]:
     names = await connection.fetch(
-        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
-        "WHERE i.inhparent = 'onward.timeline'::regclass AND c.relname ~ '^timeline_[0-9]{6}$'"
+        "SELECT right(c.relname, 6) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+        "WHERE i.inhparent = to_regclass('onward.' || $1) AND c.relname ~ '_[0-9]{6}$'",
+        table,
     )
-    return [(int(name[9:13]), int(name[13:15])) for (name,) in names]
+    return [(int(name[:4]), int(name[4:])) for (name,) in names]
 
 
-async def _make(connection: Connection, month: Month) -> None:
+async def _make(connection: Connection, table: str, month: Month) -> None:
     start, end = _first(month), _first(_later(month, 1))
-    table = _table(month)
+    part = _part(table, month)
     # What the default partition has caught of this month moves first: it would forbid the attach.
     await connection.execute(
         f"""
-        CREATE TABLE onward.{table} (LIKE onward.timeline INCLUDING ALL EXCLUDING IDENTITY);
+        CREATE TABLE onward.{part} (LIKE onward.{table} INCLUDING ALL EXCLUDING IDENTITY);
         WITH caught AS (
-            DELETE FROM onward.timeline_default
+            DELETE FROM onward.{table}_default
              WHERE at >= '{start}' AND at < '{end}' RETURNING *
         )
-        INSERT INTO onward.{table} SELECT * FROM caught;
-        ALTER TABLE onward.timeline
-            ATTACH PARTITION onward.{table} FOR VALUES FROM ('{start}') TO ('{end}');
-        """  # noqa: S608 - dates and a name made here, no caller's text in it
+        INSERT INTO onward.{part} SELECT * FROM caught;
+        ALTER TABLE onward.{table}
+            ATTACH PARTITION onward.{part} FOR VALUES FROM ('{start}') TO ('{end}');
+        """  # noqa: S608 - dates and names made here, no caller's text in it
     )
 
 
-def _table(month: Month) -> str:
-    return f"timeline_{month[0]:04}{month[1]:02}"
+def _part(table: str, month: Month) -> str:
+    return f"{table}_{month[0]:04}{month[1]:02}"
 
 
 def _later(month: Month, months: int) -> Month:

@@ -24,12 +24,16 @@ from onward.channels.simulated.behaviour import Behaviour, behaviour_of
 from onward.channels.simulated.journal import Journal, What
 from onward.channels.simulated.memory import INTERRUPTED, Host, Memory, Run
 from onward.channels.simulated.network import Crash
-from onward.errors import HostRefused, InvalidInput, NotDelivered
+from onward.errors import HostBusy, HostRefused, InvalidInput, NotDelivered
 
 COMMAND_TYPES = frozenset({
     "backup", "collect", "configure", "echo", "ping", "reboot", "restart", "run", "upgrade",
 })  # fmt: skip
 _TIMED_OUT = 124  # what timeout(1) exits with
+
+
+class _NotNowError(ValueError):
+    """Why an attempt will not run now; a later one may."""
 
 
 class SimulatedFleet:
@@ -101,7 +105,8 @@ class SimulatedFleet:
             if delivery.epoch > memory.epoch:
                 memory.refuse(delivery.epoch, str(error))
             self._write(What.REFUSED, delivery, error=str(error))
-            raise HostRefused(str(error)) from None
+            refusal = HostBusy if isinstance(error, _NotNowError) else HostRefused
+            raise refusal(str(error)) from None
         finally:
             # Also what is refused has been seen.
             host.see(delivery.epoch)
@@ -186,13 +191,13 @@ class SimulatedFleet:
         """What the attempt will do; ValueError is the reason why it will not."""
         if self._fenced:
             if delivery.epoch < host.highest:
-                raise ValueError(
+                raise _NotNowError(
                     f"epoch {delivery.epoch} is over: the host has seen {host.highest}"
                 )
             for run in host.runs:
                 rival = run.delivery.command_id != delivery.command_id
                 if rival and (delivery.exclusive or run.delivery.exclusive):
-                    raise ValueError(f"the host is busy with {run.delivery.command_id}")
+                    raise _NotNowError(f"the host is busy with {run.delivery.command_id}")
         if self._types is not None and delivery.command_type not in self._types:
             raise ValueError(f"the host knows no command {delivery.command_type!r}")
         return behaviour_of(delivery.command_type, delivery.params)

@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any
 
 from onward.channels.base import Delivery, Target
-from onward.errors import ChannelError, DeliveryUnknown, HostRefused, NotDelivered
+from onward.errors import ChannelError, DeliveryUnknown, HostBusy, HostRefused, NotDelivered
 
 MAX_REQUEST = 4 * 2**20
 # An echo writes a request as a string, in which every quotation mark is escaped once more.
@@ -33,7 +33,12 @@ _FIELDS: dict[str, type | UnionType] = {
     "timeout_s": int | float,
     "exclusive": bool,
 }
-_KINDS: tuple[type[ChannelError], ...] = (HostRefused, NotDelivered, DeliveryUnknown)
+_KINDS: tuple[type[ChannelError], ...] = (
+    HostBusy,
+    HostRefused,
+    NotDelivered,
+    DeliveryUnknown,
+)
 
 
 def packed(frame: Frame) -> bytes:

@@ -1,0 +1,75 @@
+"""Turns what a channel brought back into the event that settles an attempt, or repeats it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from onward.channels.base import Report
+from onward.core.retry import AfterFailure, Backoff, Cause, after_failure
+from onward.errors import DeliveryUnknown, HostBusy, HostRefused, NotDelivered
+from onward.store.executions import ExecutionEvent
+
+_TIMED_OUT_CODE = 124  # the exit code of a command that its host stopped at the time limit
+_BUSY_S = 1.0  # until a host that was busy with something else is asked again
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt, as far as its report needs to know it."""
+
+    execution_id: int
+    epoch: int
+    retries: int
+    max_retries: int
+
+
+def reported(attempt: Attempt, report: Report, backoff: Backoff, chance: float) -> ExecutionEvent:
+    """The event for what the host itself has said."""
+    if report.succeeded:
+        return _event(attempt, "succeed", exit_code=report.exit_code)
+    cause = Cause.TIMED_OUT if report.exit_code == _TIMED_OUT_CODE else Cause.FAILED
+    return failed(attempt, cause, backoff, chance, exit_code=report.exit_code, error=report.error)
+
+
+def unreported(
+    attempt: Attempt, error: Exception, backoff: Backoff, chance: float
+) -> ExecutionEvent:
+    """The event for an attempt that brought back no word of the host's."""
+    match error:
+        case HostBusy():
+            # Waiting for a busy host never costs a retry.
+            return _event(attempt, "retry", delay_s=_BUSY_S, cause="BUSY", error=str(error))
+        case HostRefused():
+            cause = Cause.REFUSED
+        case NotDelivered():
+            cause = Cause.UNREACHABLE
+        case DeliveryUnknown():
+            cause = Cause.DELIVERY_UNKNOWN
+        case TimeoutError():
+            cause = Cause.TIMED_OUT
+        case _:
+            raise error
+    return failed(attempt, cause, backoff, chance, error=str(error))
+
+
+def failed(
+    attempt: Attempt, cause: Cause, backoff: Backoff, chance: float, **data: object
+) -> ExecutionEvent:
+    """The event for a failed attempt: another one after a while, or the end."""
+    data["cause"] = cause.value
+    if after_failure(attempt.retries, attempt.max_retries, cause) is AfterFailure.RETRY:
+        delay_s = backoff.delay_s(attempt.retries, chance)
+        return _event(attempt, "retry", delay_s=delay_s, costs=1, **data)
+    return _event(attempt, cause.terminal_event, **data)
+
+
+def _event(attempt: Attempt, name: str, **data: object) -> ExecutionEvent:
+    said = {key: value for key, value in data.items() if value is not None}
+    return ExecutionEvent(
+        attempt.execution_id,
+        name,
+        attempt.epoch,
+        "worker",
+        json.dumps(said, ensure_ascii=True) if said else None,
+    )

@@ -1,0 +1,113 @@
+"""Executions in PostgreSQL: claimed, settled, rescued, all by the guarded path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from onward.core.verdicts import Transition
+from onward.store import queries
+from onward.store.database import Pool, answering
+from onward.store.guard import Guard
+
+SQL = queries.load("executions.sql")
+
+
+class ExecutionState(NamedTuple):
+    """Where an execution stands, as the store last saw it."""
+
+    execution_id: int
+    lifecycle: str
+    status: str
+    epoch: int
+    version: int
+
+
+class ExecutionEvent(NamedTuple):
+    """Something that was said about an execution."""
+
+    execution_id: int
+    event: str
+    epoch: int | None = None
+    source: str = ""
+    data: str | None = None  # JSON: delay_s, costs, cause, exit_code, error, worker_id, grace_s
+
+
+Answer = Transition[ExecutionState]
+
+EXECUTIONS = Guard[int, ExecutionState](SQL["record"], ExecutionState)
+
+
+class Candidate(NamedTuple):
+    """An execution that could run now, if its host is free."""
+
+    execution_id: int
+    host_id: int
+    read_only: bool
+
+
+class Claimed(NamedTuple):
+    """An execution that this worker holds, and what it needs to know to run it."""
+
+    execution_id: int
+    epoch: int
+    attempt: int
+    retries: int
+    timeout_s: float
+    read_only: bool
+    max_retries: int
+    command_type: str
+    params: str  # JSON
+    host_id: int
+    host_name: str
+    address: str
+    channel: str
+
+
+class Overdue(NamedTuple):
+    """A run whose deadline has passed."""
+
+    execution_id: int
+    epoch: int
+    retries: int
+    max_retries: int
+
+
+async def candidates(pool: Pool, *, after_host: int, limit: int) -> list[Candidate]:
+    """Find the oldest due execution of each free host, from the host after `after_host` on."""
+    with answering():
+        rows = await pool.fetch(SQL["candidates"], after_host, limit)
+    return [Candidate(*row) for row in rows]
+
+
+async def claim(
+    pool: Pool, wanted: Sequence[int], *, worker_id: int, grace_s: float
+) -> tuple[list[Claimed], list[int]]:
+    """Claim what is still free; returns what is ours, and what a rule has blocked."""
+    with answering():
+        moved = await pool.fetch(SQL["claim"], wanted, worker_id, grace_s)
+        for row in moved:
+            EXECUTIONS.judged((row["id"], row["event"], None, "", None), row)
+        claimed = [row["id"] for row in moved if row["event"] == "claim"]
+        blocked = [row["id"] for row in moved if row["event"] == "block"]
+        rows = await pool.fetch(SQL["details"], claimed) if claimed else []
+    return [Claimed(*row) for row in rows], blocked
+
+
+async def overdue(pool: Pool, *, limit: int) -> list[Overdue]:
+    """Find runs whose deadline has passed."""
+    with answering():
+        return [Overdue(*row) for row in await pool.fetch(SQL["overdue"], limit)]
+
+
+async def unplanned(pool: Pool, *, limit: int) -> list[int]:
+    """Find jobs that have something left to plan, and may be planned."""
+    with answering():
+        return [row["id"] for row in await pool.fetch(SQL["unplanned"], limit)]
+
+
+async def rescue(pool: Pool, *, lost_after_s: float, limit: int) -> list[int]:
+    """Queue again what was left by workers that have not breathed for `lost_after_s`."""
+    with answering():
+        rows = await pool.fetch(SQL["rescue"], lost_after_s, limit)
+    return [row["id"] for row in rows if row["verdict"] == "OK"]

@@ -1,0 +1,68 @@
+"""Which tables have a lifecycle, and how the guarded path is written for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onward.store.queries import read_sql
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedTable:
+    """What the form `guarded.sql` needs to know about a table."""
+
+    function: str
+    table: str
+    key: str
+    key_type: str
+    lifecycle: str  # SQL: the column that names it, or the name that all rows share
+    timeline: str
+    timeline_key: str
+    settles: str  # file in sql/: what a move sets besides status, epoch, version and the end
+    returned: str = ""  # SQL: columns of a moved row that `afterwards` needs
+    afterwards: str = ""  # file in sql/: what a move does besides, as one more CTE
+
+    def sql(self) -> str:
+        """Write the guarded path of this table."""
+        text = read_sql("guarded.sql")
+        for form, filled in (
+            ("function", self.function),
+            ("table", self.table),
+            ("key", self.key),
+            ("key type", self.key_type),
+            ("lifecycle", self.lifecycle),
+            ("timeline", self.timeline),
+            ("timeline key", self.timeline_key),
+            ("settles", read_sql(self.settles).strip()),
+            ("returned", self.returned),
+            ("afterwards", read_sql(self.afterwards).rstrip() if self.afterwards else ""),
+        ):
+            text = text.replace(f"<<{form}>>", filled)
+        return text
+
+
+COMMANDS = GuardedTable(
+    function="record_events_v1",
+    table="commands",
+    key="cmd_id",
+    key_type="uuid",
+    lifecycle="c.lifecycle",
+    timeline="timeline",
+    timeline_key="cmd_id",
+    settles="commands_settles.sql",
+)
+
+EXECUTIONS = GuardedTable(
+    function="record_executions_v1",
+    table="executions",
+    key="id",
+    key_type="bigint",
+    lifecycle="'execution'",
+    timeline="execution_timeline",
+    timeline_key="execution_id",
+    settles="executions_settles.sql",
+    returned=", c.job_id",
+    afterwards="executions_afterwards.sql",
+)
+
+GUARDED = (COMMANDS, EXECUTIONS)

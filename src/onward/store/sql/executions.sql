@@ -1,0 +1,138 @@
+-- name: record
+SELECT * FROM record_executions_v1($1, $2, $3, $4, $5, $6, $7);
+
+-- name: candidates
+-- The next execution of each host that has one due: a walk from host to host over the index of the
+-- queue, one step a host, however long the queue of each. It begins after the host at which the
+-- last walk ended, so that no host starves behind busier ones. It takes no lock and decides
+-- nothing: `claim` does.
+WITH RECURSIVE host AS (
+    (SELECT e.host_id FROM executions e
+      WHERE e.status = {queued} AND e.host_id > $1 ORDER BY e.host_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.host_id FROM executions e
+             WHERE e.status = {queued} AND e.host_id > h.host_id ORDER BY e.host_id LIMIT 1)
+      FROM host h
+     WHERE h.host_id IS NOT NULL
+)
+SELECT e.id, e.host_id, e.read_only
+  FROM host h
+ CROSS JOIN LATERAL (
+        SELECT e.id, e.host_id, e.read_only
+          FROM executions e
+          JOIN jobs j ON j.id = e.job_id
+         WHERE e.status = {queued}
+           AND e.host_id = h.host_id
+           AND e.due_at <= now()
+           AND j.paused_at IS NULL
+         ORDER BY e.id
+         LIMIT 1
+       ) AS e
+ WHERE NOT EXISTS (
+        SELECT FROM executions r
+         WHERE r.status = {running} AND r.host_id = h.host_id
+           AND NOT (r.read_only AND e.read_only))
+ LIMIT $2;
+
+-- name: claim
+-- QUEUED -> RUNNING for those that are still free, or -> BLOCKED where a rule forbids it. What
+-- another worker has locked is that worker's, and nobody waits.
+WITH wanted AS MATERIALIZED (
+    SELECT e.id, e.host_id, e.job_id, e.retries
+      FROM executions e
+     WHERE e.id = ANY ($1)
+       AND e.status = {queued}
+     ORDER BY e.id
+       FOR NO KEY UPDATE SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT w.id, b.command_type IS NOT NULL AS blocked,
+           CASE WHEN b.command_type IS NULL
+                THEN jsonb_build_object('worker_id', $2::bigint, 'grace_s', $3::float8)
+                ELSE jsonb_build_object('cause', 'blocked', 'error', format(
+                         'blocked for %s by %s: %s', b.command_type,
+                         coalesce(nullif(b.owner, ''), 'somebody'), b.reason)) END AS data
+      FROM wanted w
+      JOIN jobs j ON j.id = w.job_id
+      LEFT JOIN host_command_blocks b
+        ON b.host_id = w.host_id AND b.command_type = j.command_type
+       AND (b.expires_at IS NULL OR b.expires_at > now())
+), batch AS (
+    SELECT array_agg(id ORDER BY id) AS ids,
+           array_agg(CASE WHEN blocked THEN 'block' ELSE 'claim' END ORDER BY id) AS events,
+           array_agg(data ORDER BY id) AS data,
+           count(*)::integer AS n
+      FROM judged
+    HAVING count(*) > 0
+)
+SELECT r.*, batch.ids[r.ord] AS id, batch.events[r.ord] AS event
+  FROM batch,
+       LATERAL record_executions_v1(
+           batch.ids, batch.events, NULL, array_fill('worker'::text, ARRAY[batch.n]),
+           batch.data, ARRAY[batch.n], NULL
+       ) AS r;
+
+-- name: details
+-- What a worker needs to know to run what it has claimed.
+SELECT e.id, e.epoch, e.attempt, e.retries, e.timeout_s, e.read_only, j.max_retries,
+       j.command_type, j.params, h.id AS host_id, h.name AS host_name, h.address, h.channel
+  FROM executions e
+  JOIN jobs j ON j.id = e.job_id
+  JOIN hosts h ON h.id = e.host_id
+ WHERE e.id = ANY ($1);
+
+-- name: overdue
+-- Runs whose deadline has passed although their worker breathes. It takes no lock: the move that
+-- follows carries the epoch, so that whoever was faster has won.
+SELECT e.id, e.epoch, e.retries, j.max_retries
+  FROM executions e
+  JOIN jobs j ON j.id = e.job_id
+ WHERE e.status = {running}
+   AND e.deadline_at <= now()
+ ORDER BY e.deadline_at
+ LIMIT $1;
+
+-- name: unplanned
+-- Jobs that may be planned and are not, or not wholly. This is what heals a lost word.
+WITH RECURSIVE waiting AS (
+    (SELECT job_id FROM executions WHERE status = {new} ORDER BY job_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.job_id FROM executions e
+             WHERE e.status = {new} AND e.job_id > w.job_id ORDER BY e.job_id LIMIT 1)
+      FROM waiting w
+     WHERE w.job_id IS NOT NULL
+)
+SELECT j.id
+  FROM waiting w
+  JOIN jobs j ON j.id = w.job_id
+ WHERE (j.approval_state IS NULL OR j.approval_state = 'APPROVED')
+   AND j.paused_at IS NULL
+   AND j.cancelled_at IS NULL
+ LIMIT $1;
+
+-- name: rescue
+-- The worker stopped breathing, but it may still be alive behind a partition. Releasing draws a new
+-- epoch, so that a late report of the old attempt is refused as stale instead of finishing the new
+-- one. Nothing is known to have gone wrong with the command, so it costs no retry.
+WITH lost AS (
+    SELECT array_agg(id ORDER BY id) AS ids, array_agg(epoch ORDER BY id) AS epochs,
+           count(*)::integer AS n
+      FROM (
+            SELECT e.id, e.epoch
+              FROM executions e
+              LEFT JOIN workers w ON w.id = e.worker_id
+             WHERE e.status = {running}
+               AND (w.id IS NULL OR w.stopped_at IS NOT NULL
+                    OR w.beat_at < now() - make_interval(secs => $1))
+             ORDER BY e.deadline_at
+             LIMIT $2
+               FOR NO KEY UPDATE OF e SKIP LOCKED
+           ) AS e
+    HAVING count(*) > 0
+)
+SELECT r.*, lost.ids[r.ord] AS id
+  FROM lost,
+       LATERAL record_executions_v1(
+           lost.ids, array_fill('retry'::text, ARRAY[lost.n]), lost.epochs,
+           array_fill('reaper'::text, ARRAY[lost.n]),
+           array_fill('{"cause": "worker lost"}'::jsonb, ARRAY[lost.n]), ARRAY[lost.n], NULL
+       ) AS r;

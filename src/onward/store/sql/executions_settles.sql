@@ -1,0 +1,17 @@
+-- A run has a deadline and an owner; what waits has the time at which it is due.
+                   deadline_at = CASE j.timer WHEN 'deadline' THEN
+                       now_at + make_interval(secs => c.timeout_s
+                                              + coalesce((n.data ->> 'grace_s')::float8, 0)) END,
+                   worker_id = CASE j.timer WHEN 'deadline' THEN
+                       (n.data ->> 'worker_id')::bigint END,
+                   due_at = CASE j.timer WHEN 'due' THEN
+                       now_at + make_interval(secs => coalesce(n.data ->> 'delay_s', '0')::float8)
+                       END,
+                   -- Counted for people, from 1; the fence is the epoch.
+                   attempt = c.attempt + (j.event = 'claim')::integer,
+                   -- What was handed back untouched has cost no retry.
+                   retries = c.retries + coalesce((n.data ->> 'costs')::integer, 0),
+                   cause = CASE WHEN j.event = 'claim' THEN NULL
+                       ELSE coalesce(n.data ->> 'cause', c.cause) END,
+                   exit_code = coalesce(n.data ->> 'exit_code', c.exit_code::text)::integer,
+                   error = coalesce(n.data ->> 'error', c.error)
