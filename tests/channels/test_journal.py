@@ -229,12 +229,12 @@ async def test_hosts_take_up_their_memory_from_the_file(tmp_path: Path):
 
     after = SimulatedFleet(journal=Journal(path), clock=now)
     channel = SimulatedChannel(after, Network.calm())
-    assert await outcome(channel, delivery("done", 1)) == "HostRefused"
+    assert await outcome(channel, delivery("done", 1)) == "HostBusy"
     assert await outcome(channel, delivery("done", 2)) == "repeated done"
-    assert await outcome(channel, delivery("odd", 4)) == "HostRefused"
-    assert await outcome(channel, delivery("early", 5)) == "HostRefused"
+    assert await outcome(channel, delivery("odd", 4)) == "HostBusy"
+    assert await outcome(channel, delivery("early", 5)) == "HostBusy"
     assert await outcome(channel, delivery("cut", 6, sleep_s=5)) == "repeated failed"
-    assert await outcome(channel, delivery("new", 5)) == "HostRefused"
+    assert await outcome(channel, delivery("new", 5)) == "HostBusy"
     assert await outcome(channel, delivery("fails", 7, fail_times=2)) == "failed"
     assert await outcome(channel, delivery("fails", 8, fail_times=2)) == "done"
     assert await outcome(channel, delivery("done", 9)) == "repeated done"

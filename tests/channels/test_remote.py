@@ -262,7 +262,7 @@ async def test_a_fleet_that_is_killed_leaves_errors_of_the_right_kind_and_no_sec
         async with _process(folder) as process:
             assert await outcome(channel, endless) == "repeated failed"
             assert await outcome(channel, delivery("first", 3)) == "repeated done"
-            assert await outcome(channel, delivery("late", 2)) == "HostRefused"
+            assert await outcome(channel, delivery("late", 2)) == "HostBusy"
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0
     lines = (folder / "journal").read_text().splitlines()
@@ -292,7 +292,7 @@ async def test_a_worker_that_is_killed_leaves_its_run_on_the_host(folder: Path):
         worker.kill()
         await worker.wait()
         async with RemoteSimulatedChannel(folder / "fleet") as channel:
-            assert await outcome(channel, delivery("b", 2)) == "HostRefused"
+            assert await outcome(channel, delivery("b", 2)) == "HostBusy"
             assert await outcome(channel, delivery("a", 3)) == "done"
     lines = (folder / "journal").read_text().splitlines()
     assert check_journal(lines) == []

@@ -18,6 +18,7 @@ import onward
 from onward import cli, scratch
 from onward.cli import EXIT_CODES
 from onward.errors import OnwardError
+from onward.store.schema import HEAD
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 _numbers = count(1)
@@ -127,8 +128,8 @@ def test_a_database_is_looked_at_scripted_and_upgraded(empty_database: str):
     script = db("upgrade", "--sql")
     assert "CREATE TABLE onward.commands" in script
     assert "schema    nothing yet" in db("status"), "printing the script has changed nothing"
-    assert db("upgrade") == "The schema was at nothing and is now at 0001.\n"
-    assert "schema    0001" in db("status")
+    assert db("upgrade") == f"The schema was at nothing and is now at {HEAD}.\n"
+    assert f"schema    {HEAD}" in db("status")
     assert db("upgrade", "--sql").startswith("-- ")
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from onward.core.lifecycle import Lifecycle
 from onward.core.lifecycles import EXECUTION, NODE
-from onward.store import transitions
+from onward.store import guard, transitions
 from onward.store.database import connect
 from onward.store.transitions import Event
 from tests.proof_table import Tried
@@ -175,7 +175,7 @@ async def test_without_the_order_of_ids_the_same_meeting_is_a_deadlock(
 ):
     """So the test above can fail: it is the order that keeps it from failing."""
     monkeypatch.setattr(
-        transitions, "_in_rounds", lambda events: (list(range(len(events))), [len(events)])
+        guard, "_in_rounds", lambda events: (list(range(len(events))), [len(events)])
     )
     ids = await make_commands(three.holder)
     await three.hold(ids[1])

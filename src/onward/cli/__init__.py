@@ -26,6 +26,7 @@ EXIT_CODES: Final[Mapping[type[errors.OnwardError], int]] = MappingProxyType(
         errors.InvalidInput: FAILED,
         errors.InvalidLifecycle: FAILED,
         errors.UnknownLifecycle: FAILED,
+        errors.JobConflict: FAILED,
         errors.NotOpen: FAILED,
         errors.ServerProblem: FAILED,
         errors.ServerUnreachable: FAILED,
@@ -36,6 +37,7 @@ EXIT_CODES: Final[Mapping[type[errors.OnwardError], int]] = MappingProxyType(
         errors.NotDelivered: FAILED,
         errors.DeliveryUnknown: FAILED,
         errors.HostRefused: FAILED,
+        errors.HostBusy: FAILED,
         errors.InvariantBroken: FAILED,
         errors.GuardDrift: FAILED,
     }

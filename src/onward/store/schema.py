@@ -34,7 +34,8 @@ async def upgrade(connection: Connection, *, timeline_keep_months: int) -> None:
         present = await revision(connection)
         if present != HEAD:
             await connection.execute(script(present))
-        await _derive(connection)
+        elif await connection.fetchval("SELECT digest FROM onward.derived") != _digest():
+            await connection.execute(derived())
         await timeline.keep_months(connection, timeline_keep_months)
 
 
@@ -47,7 +48,7 @@ async def revision(connection: Connection) -> str | None:
 
 
 def script(present: str | None) -> str:
-    """Render the SQL that leads from a revision to the newest one."""
+    """Render the SQL that leads from a revision to the newest one, and to this program's law."""
     # Loaded only when there is something to migrate: it is slow to import.
     from alembic import command, util  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
@@ -62,7 +63,7 @@ def script(present: str | None) -> str:
             f"The database is at revision {present}, which this version of Onward (at {HEAD}) "
             "does not know: upgrade this program."
         ) from error
-    return f"CREATE SCHEMA IF NOT EXISTS onward;\n{rendered.getvalue()}"
+    return f"CREATE SCHEMA IF NOT EXISTS onward;\n{rendered.getvalue()}\n{derived()}"
 
 
 def law() -> list[LawRow]:
@@ -83,31 +84,38 @@ def law() -> list[LawRow]:
     ]
 
 
-async def _derive(connection: Connection) -> None:
+def derived() -> str:
+    """Render the SQL that writes anew what is derived from this program, and signs it."""
+    return f"""{_unsigned()}
+INSERT INTO onward.derived (digest) VALUES ('{_digest()}')
+    ON CONFLICT (one) DO UPDATE SET digest = excluded.digest;
+"""  # noqa: S608 - rendered from the law, no caller's text in it
+
+
+def _digest() -> str:
+    return hashlib.sha256(_unsigned().encode()).hexdigest()
+
+
+def _unsigned() -> str:
     functions = "\n".join(table.sql() for table in GUARDED)
     known = statuses_literal("states")
-    digest = hashlib.sha256(repr((functions, known, law())).encode()).hexdigest()
-    if await connection.fetchval("SELECT digest FROM onward.derived") == digest:
-        return
-    await connection.execute(functions)
-    await connection.execute(
-        f"""
-        ALTER TABLE onward.commands
-            DROP CONSTRAINT IF EXISTS commands_status_known,
-            ADD CONSTRAINT commands_status_known
-                CHECK (lifecycle || '.' || status = ANY ({known}));
-        ALTER TABLE onward.executions
-            DROP CONSTRAINT IF EXISTS executions_status_known,
-            ADD CONSTRAINT executions_status_known
-                CHECK ('execution.' || status = ANY ({known}));
-        TRUNCATE onward.law;
-        """
-    )
-    await connection.copy_records_to_table("law", schema_name="onward", records=law())
-    await connection.execute(
-        "INSERT INTO onward.derived (digest) VALUES ($1) "
-        "ON CONFLICT (one) DO UPDATE SET digest = excluded.digest",
-        digest,
-    )
-    # The planner must know how small the law is before the first batch, not after.
-    await connection.execute("ANALYZE onward.law")
+    rows = ",\n".join(f"    ({', '.join(map(_literal, row))})" for row in law())
+    return f"""{functions}
+ALTER TABLE onward.commands
+    DROP CONSTRAINT IF EXISTS commands_status_known,
+    ADD CONSTRAINT commands_status_known
+        CHECK (lifecycle || '.' || status = ANY ({known}));
+ALTER TABLE onward.executions
+    DROP CONSTRAINT IF EXISTS executions_status_known,
+    ADD CONSTRAINT executions_status_known
+        CHECK ('execution.' || status = ANY ({known}));
+TRUNCATE onward.law;
+INSERT INTO onward.law VALUES
+{rows};
+-- The planner must know how small the law is before the first batch, not after.
+ANALYZE onward.law;
+"""  # noqa: S608 - as above
+
+
+def _literal(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"'{value}'"

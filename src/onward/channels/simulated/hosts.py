@@ -102,11 +102,11 @@ class SimulatedFleet:
         try:
             behaviour = self._accepted(host, delivery)
         except ValueError as error:
+            kind = HostBusy if isinstance(error, _NotNowError) else HostRefused
             if delivery.epoch > memory.epoch:
-                memory.refuse(delivery.epoch, str(error))
+                memory.refuse(delivery.epoch, kind(str(error)))
             self._write(What.REFUSED, delivery, error=str(error))
-            refusal = HostBusy if isinstance(error, _NotNowError) else HostRefused
-            raise refusal(str(error)) from None
+            raise kind(str(error)) from None
         finally:
             # Also what is refused has been seen.
             host.see(delivery.epoch)
@@ -134,7 +134,7 @@ class SimulatedFleet:
             self._stop(host, run, "stopped on request")
         if delivery.epoch > memory.epoch and not self._done(memory):
             reason = "it was stopped before it came"
-            memory.refuse(delivery.epoch, reason)
+            memory.refuse(delivery.epoch, HostRefused(reason))
             self._write(What.REFUSED, delivery, error=reason)
         elif not running:
             return not memory.finished
@@ -166,7 +166,7 @@ class SimulatedFleet:
         """What the memory says about an attempt, and none if it has to be looked at."""
         if delivery.epoch == memory.epoch:
             if memory.refusal is not None:
-                raise HostRefused(memory.refusal)
+                raise type(memory.refusal)(str(memory.refusal))
             if memory.run is not None:
                 return memory.run.join(output)
             return replace(memory.report or INTERRUPTED, repeated=True)
@@ -297,7 +297,9 @@ class SimulatedFleet:
                     open_runs[key] = effect
                 case What.REFUSED:
                     if effect.epoch > memory.epoch:
-                        memory.refuse(effect.epoch, effect.error or "refused before")
+                        # Why is not written down; "not now" is the answer that gives up nothing.
+                        refusal = HostBusy(effect.error or "refused before")
+                        memory.refuse(effect.epoch, refusal)
                 case What.ANSWERED:
                     memory.epoch = effect.epoch
                 case What.FINISHED | What.STOPPED | What.CRASHED:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from onward.channels.base import Delivery, Output, Report
 from onward.channels.simulated.behaviour import Behaviour
 from onward.channels.simulated.network import Crash
+from onward.errors import HostRefused
 
 INTERRUPTED = Report(succeeded=False, error="the host went down in the middle of the run")
 
@@ -58,7 +59,7 @@ class Memory:
         self.epoch = -1
         self.attempts = 0
         self.report: Report | None = None
-        self.refusal: str | None = None
+        self.refusal: HostRefused | None = None
         self.run: Run | None = None
 
     @property
@@ -74,10 +75,10 @@ class Memory:
         self.refusal = None
         self.run = run
 
-    def refuse(self, epoch: int, reason: str) -> None:
-        """Remember that an attempt was refused."""
+    def refuse(self, epoch: int, refusal: HostRefused) -> None:
+        """Remember that an attempt was refused, and how: a copy of it gets the same answer."""
         self.epoch = epoch
-        self.refusal = reason
+        self.refusal = refusal
         self.report = None
         self.run = None
 
