@@ -8,35 +8,49 @@ import pytest
 
 from onward.store import jobs
 from onward.store.database import Connection, Pool
-from onward.store.jobs import Decided
+from onward.store.jobs import Decided, Decision
 from tests.fleet.conftest import MakeHosts, Submit
-from tests.store.asking import until_blocked
+
+BOUND_S = 30.0
+OTHER: dict[Decision, Decision] = {"APPROVED": "REJECTED", "REJECTED": "APPROVED"}
 
 
-async def decide(connection: Connection, job_id: int, state: str, by: str) -> Decided:
-    found = await jobs.decide(connection, job_id, version=1, state=state, by=by, reason="")
+async def decide(pool: Pool, job_id: int, state: Decision, by: str) -> Decided:
+    found = await jobs.decide(pool, job_id, version=1, state=state, by=by, reason="")
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize("first", ["APPROVED", "REJECTED"])
-async def test_of_an_approval_and_a_rejection_the_first_to_commit_wins(
-    pool: Pool, make_hosts: MakeHosts, submit: Submit, *, first: str
+async def until_waiting(watcher: Connection, count: int) -> None:
+    """Return when so many sessions of this database wait for a lock; not for ever."""
+    async with asyncio.timeout(BOUND_S):
+        while count != await watcher.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND cardinality(pg_blocking_pids(pid)) > 0"
+        ):
+            pass  # every query gives the loop a turn
+
+
+@pytest.mark.parametrize("first", OTHER)
+async def test_of_an_approval_and_a_rejection_the_first_to_come_wins(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit, *, first: Decision
 ):
-    """The second is already waiting for the row when the first commits: forced, not slept for."""
-    second = {"APPROVED": "REJECTED", "REJECTED": "APPROVED"}[first]
+    """Both are waiting for the row, one behind the other, when it becomes free."""
     await make_hosts(3)
     job = await submit(command_type="deploy")
-    async with pool.acquire() as one, pool.acquire() as other, pool.acquire() as watcher:
-        async with one.transaction():
-            won = await decide(one, job.job_id, first, "bob")
-            late = asyncio.create_task(decide(other, job.job_id, second, "eve"))
-            await until_blocked(watcher, by=one.get_server_pid())
-        lost = await late
+    async with pool.acquire() as holder, pool.acquire() as watcher:
+        async with holder.transaction():
+            await holder.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", job.job_id)
+            winner = asyncio.create_task(decide(pool, job.job_id, first, "bob"))
+            await until_waiting(watcher, 1)
+            loser = asyncio.create_task(decide(pool, job.job_id, OTHER[first], "eve"))
+            await until_waiting(watcher, 2)
+        won, lost = await winner, await loser
     assert won == Decided(first, 2, decided=True)
     assert lost == Decided(first, 2, decided=False)
     told = await pool.fetchval("SELECT count(*) FROM outbox")
-    assert told == (1 if first == "APPROVED" else 0)
+    counts = await jobs.counts(pool, job.job_id)
+    assert (told, counts) == ((1, {"NEW": 3}) if first == "APPROVED" else (0, {"CANCELLED": 3}))
 
 
 async def test_an_approval_of_another_plan_than_the_present_one_is_refused(
@@ -45,22 +59,37 @@ async def test_an_approval_of_another_plan_than_the_present_one_is_refused(
     await make_hosts(1)
     job = await submit(command_type="deploy")
     await pool.execute("UPDATE jobs SET version = version + 1")
-    async with pool.acquire() as connection:
-        assert not (await decide(connection, job.job_id, "APPROVED", "bob")).decided
+    assert await decide(pool, job.job_id, "APPROVED", "bob") == Decided(
+        "WAIT_APPROVAL", 2, decided=False
+    )
 
 
 async def test_whoever_asked_cannot_approve(pool: Pool, make_hosts: MakeHosts, submit: Submit):
     await make_hosts(1)
     job = await submit(command_type="deploy", requested_by="ann")
-    async with pool.acquire() as connection:
-        refused = await decide(connection, job.job_id, "APPROVED", "ann")
+    refused = await decide(pool, job.job_id, "APPROVED", "ann")
     assert refused == Decided("WAIT_APPROVAL", 1, decided=False)
+
+
+async def test_a_job_that_does_not_exist_is_not_decided(pool: Pool):
+    assert await jobs.decide(pool, 1, version=1, state="APPROVED", by="bob", reason="") is None
 
 
 async def test_an_approved_job_is_planned(pool: Pool, make_hosts: MakeHosts, submit: Submit):
     await make_hosts(3)
     job = await submit(command_type="deploy")
-    async with pool.acquire() as connection:
-        await decide(connection, job.job_id, "APPROVED", "bob")
+    await decide(pool, job.job_id, "APPROVED", "bob")
     assert await jobs.plan(pool, job.job_id, batch=10) == 3
     assert await jobs.counts(pool, job.job_id) == {"QUEUED": 3}
+
+
+async def test_who_decided_when_and_why_is_kept(pool: Pool, make_hosts: MakeHosts, submit: Submit):
+    await make_hosts(1)
+    job = await submit(command_type="deploy")
+    await jobs.decide(
+        pool, job.job_id, version=1, state="REJECTED", by="bob", reason="not on a Friday"
+    )
+    row = await pool.fetchrow("SELECT decided_by, decided_at, decision_reason FROM jobs")
+    assert row is not None
+    assert (row["decided_by"], row["decision_reason"]) == ("bob", "not on a Friday")
+    assert row["decided_at"] is not None

@@ -16,7 +16,7 @@ from onward.core.retry import Backoff
 from onward.core.verdicts import TransitionResult
 from onward.engines.embedded import Engine, Pace
 from onward.store import jobs
-from onward.store.database import Pool
+from onward.store.database import Pool, connect
 from onward.store.host_locks import HostLocks
 from onward.wiring import Onward
 from tests.fleet.conftest import MakeHosts, Submit
@@ -150,3 +150,40 @@ async def test_the_limit_of_a_job_holds_while_it_runs(
         running += {"started": 1, "finished": -1}.get(effect.what, 0)
         most = max(most, running)
     assert 1 <= most <= 4
+
+
+async def test_the_engine_goes_on_when_every_connection_is_cut(
+    opened: Onward, make_hosts: MakeHosts, submit: Submit, tried: Tried, *, proof: bool
+):
+    """Also the one that holds the host locks: then the epoch alone keeps two runs apart."""
+    pool = opened.commands.pool
+    hosts = await make_hosts(300 if proof else 60)
+    journal = Journal()
+    fleet = SimulatedFleet(hosts, journal=journal, command_types=None)
+    submitted = [await submit(name, "noop", '{"sleep_s": 0.05}') for name in ("a", "b")]
+    cuts = 20 if proof else 3
+    observer = await connect(opened.database_url)
+
+    async with working(opened, SimulatedChannel(fleet, Network.calm(3)), QUICK):
+        for cut in range(cuts):
+            async with asyncio.timeout(BOUND_S):
+                while len(journal.effects) < cut * len(hosts) // cuts:  # noqa: ASYNC110 - until then
+                    await asyncio.sleep(0.005)
+            await observer.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        terminal = [str(status) for status in EXECUTION.terminal]
+        async with asyncio.timeout(BOUND_S):
+            while await observer.fetchval(  # noqa: ASYNC110 - as in `until_settled`
+                "SELECT count(*) FROM onward.executions WHERE status <> ALL ($1::text[])", terminal
+            ):
+                await asyncio.sleep(0.01)
+    await observer.close()
+    await fleet.aclose()
+
+    for job in submitted:
+        assert await jobs.counts(pool, job.job_id) == {"SUCCESS": len(hosts)}
+    assert check_journal(journal.lines()) == []
+    await replayed(pool)
+    tried("times that every connection was cut in the middle of a job", cuts, "none lost")

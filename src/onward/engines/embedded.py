@@ -25,9 +25,9 @@ import structlog
 
 from onward.channels.base import Channel, Delivery, Stream, Target
 from onward.core.retry import Backoff, Cause
-from onward.errors import ChannelError, ServerProblem
+from onward.errors import ChannelError, HostRefused, ServerProblem
 from onward.fleet.report import Attempt, failed, reported, unreported
-from onward.store import executions, jobs, workers
+from onward.store import executions, jobs, outbox, workers
 from onward.store.database import Pool
 from onward.store.executions import EXECUTIONS, Answer, Claimed, ExecutionEvent
 from onward.store.group_commit import GroupCommit
@@ -72,43 +72,54 @@ class Engine:
             self._record, wait_s=0.001, group_max=5_000
         )
         self._runs: set[asyncio.Task[None]] = set()
+        self._under_way: dict[int, tuple[Channel, Delivery]] = {}
         self._after_host = 0
         self._worker_id = 0
+        self._registered = asyncio.Event()
         self._wake = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set; then finish what runs, and leave."""
-        self._worker_id = await workers.register(
-            self._pool, f"{socket.gethostname()}:{os.getpid()}"
-        )
+        await self._repeat(stopping, self._register, self._pace.poll_s, unless=self._registered)
         loops = [
             asyncio.create_task(self._repeat(stopping, self._beat, self._pace.beat_s)),
             asyncio.create_task(self._repeat(stopping, self._reap, self._pace.reap_s)),
         ]
         try:
-            await self._repeat(stopping, self._dispatch, self._pace.poll_s, self._wake)
+            await self._repeat(stopping, self._dispatch, self._pace.poll_s, wake=self._wake)
         finally:
             if self._runs:
                 await asyncio.wait(self._runs)
             await self._reports.drain()
-            await self._locks.flush()
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
-            await workers.leave(self._pool, self._worker_id)
+            # If the server is away now, our breath will be missed instead.
+            with suppress(ServerProblem):
+                await self._locks.flush()
+                await workers.leave(self._pool, self._worker_id)
+
+    async def _register(self) -> bool:
+        self._worker_id = await workers.register(
+            self._pool, f"{socket.gethostname()}:{os.getpid()}"
+        )
+        self._registered.set()
+        return True
 
     async def _repeat(
         self,
         stopping: asyncio.Event,
         step: Callable[[], Awaitable[bool]],
         pause_s: float,
+        *,
         wake: asyncio.Event | None = None,
+        unless: asyncio.Event | None = None,
     ) -> None:
         """Take one step after the other, at once while there is more to do.
 
         A server that is away is waited for, not died of.
         """
-        while not stopping.is_set():
+        while not stopping.is_set() and not (unless and unless.is_set()):
             more = False
             try:
                 more = await step()
@@ -151,11 +162,8 @@ class Engine:
 
     async def _plan_told(self) -> bool:
         """Plan the jobs that the outbox names; a word that is told twice does no harm."""
-        told = await self._pool.fetch(
-            "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE topic = 'plan_job' "
-            "ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED) RETURNING job_id"
-        )
-        for job_id in {row["job_id"] for row in told}:
+        told = await outbox.take(self._pool, "plan_job", limit=100)
+        for job_id in told:
             await self._plan(job_id)
         return bool(told)
 
@@ -187,12 +195,18 @@ class Engine:
             exclusive=not claimed.read_only,
         )
         backoff, chance = self._pace.backoff, self._chance()
+        channel = self._channels.get(claimed.channel)
+        if channel is None:
+            missing = HostRefused(f"This worker has no channel {claimed.channel!r}.")
+            return unreported(attempt, missing, backoff, chance)
+        self._under_way[claimed.execution_id] = (channel, delivery)
         try:
-            channel = self._channels[claimed.channel]
             async with asyncio.timeout(claimed.timeout_s + self._pace.grace_s):
                 report = await channel.deliver(delivery, _ignored)
         except (ChannelError, TimeoutError) as error:
             return unreported(attempt, error, backoff, chance)
+        finally:
+            del self._under_way[claimed.execution_id]
         return reported(attempt, report, backoff, chance)
 
     async def _record(self, events: Sequence[ExecutionEvent]) -> list[Answer]:
@@ -215,10 +229,35 @@ class Engine:
         ]
         if late:
             await EXECUTIONS.record_all(self._pool, late, batch_max=5_000)
+        await self._stop_cancelled()
+        await jobs.finish_cancelling(self._pool, limit=100)
         for job_id in await executions.unplanned(self._pool, limit=100):
             await self._plan(job_id)
         await jobs.sum_counts(self._pool, above=50)
         return False
+
+    async def _stop_cancelled(self) -> None:
+        """Ask the hosts to stop what was cancelled; it is, once they confirm."""
+        stops = [
+            self._stop(execution_id, epoch, *self._under_way[execution_id])
+            for execution_id, epoch in await executions.to_stop(
+                self._pool, worker_id=self._worker_id
+            )
+            if execution_id in self._under_way
+        ]
+        await asyncio.gather(*stops)
+
+    async def _stop(
+        self, execution_id: int, epoch: int, channel: Channel, delivery: Delivery
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._pace.grace_s):
+                confirmed = await channel.cancel(delivery)
+        except (ChannelError, TimeoutError) as error:
+            log.info("cancel_unheard", execution_id=execution_id, problem=str(error))
+            return
+        if confirmed:
+            await self._reports.submit(ExecutionEvent(execution_id, "cancel", epoch, "worker"))
 
 
 async def _pause(seconds: float, unless: asyncio.Event) -> None:

@@ -96,6 +96,8 @@ def answering() -> Iterator[None]:
         raise _unanswered(error) from error
     except (
         asyncpg.PostgresConnectionError,
+        # What the driver says when the connection is cut between two of its own messages.
+        asyncpg.InternalClientError,
         asyncpg.CannotConnectNowError,
         asyncpg.AdminShutdownError,
         asyncpg.CrashShutdownError,

@@ -94,6 +94,12 @@ async def claim(
     return [Claimed(*row) for row in rows], blocked
 
 
+async def to_stop(pool: Pool, *, worker_id: int) -> list[tuple[int, int]]:
+    """Find this worker's runs whose job was cancelled, as pairs of id and epoch."""
+    with answering():
+        return [(row["id"], row["epoch"]) for row in await pool.fetch(SQL["to_stop"], worker_id)]
+
+
 async def overdue(pool: Pool, *, limit: int) -> list[Overdue]:
     """Find runs whose deadline has passed."""
     with answering():

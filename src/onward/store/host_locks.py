@@ -55,7 +55,8 @@ class HostLocks:
             if not open_to_us:
                 return set()
             hosts, sharing = zip(*open_to_us, strict=True)
-            taken = {row["id"] for row in await connection.fetch(_TAKE, hosts, sharing)}
+            with database.answering():
+                taken = {row["id"] for row in await connection.fetch(_TAKE, hosts, sharing)}
             for host, shared in open_to_us:
                 if host in taken:
                     self._hold(host, shared=shared)
@@ -99,4 +100,5 @@ class HostLocks:
         if self._to_free:
             hosts, sharing = zip(*self._to_free, strict=True)
             self._to_free.clear()
-            await connection.fetchval(_FREE, hosts, sharing)
+            with database.answering():
+                await connection.fetchval(_FREE, hosts, sharing)

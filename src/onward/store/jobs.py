@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from onward.core.selectors import Names, Selector, to_json, to_sql
 from onward.errors import InvalidInput, JobConflict
 from onward.store import queries
-from onward.store.database import Connection, Pool, answering
+from onward.store.database import Pool, answering
 
 SQL = queries.load("jobs.sql")
 
 _SELECTOR_FROM = 8  # the first parameter of `submit` that belongs to the selector
+
+
+Decision = Literal["APPROVED", "REJECTED"]
 
 
 class NewJob(NamedTuple):
@@ -102,20 +105,54 @@ def _refuse_other(job: NewJob, selector: str, known: dict[str, object]) -> None:
 
 
 async def decide(
-    connection: Connection, job_id: int, *, version: int, state: str, by: str, reason: str
+    pool: Pool, job_id: int, *, version: int, state: Decision, by: str, reason: str
 ) -> Decided | None:
-    """Approve or reject the plan of this version; `None` when there is no such job."""
-    row = await connection.fetchrow(SQL["decide"], job_id, version, state, by, reason)
-    if row is not None:
-        if state == "APPROVED":
-            await connection.execute(
-                "INSERT INTO outbox (topic, job_id) VALUES ('plan_job', $1)", job_id
-            )
-        return Decided(row["approval_state"], row["version"], decided=True)
-    row = await connection.fetchrow(
-        "SELECT approval_state, version FROM jobs WHERE id = $1", job_id
-    )
-    return None if row is None else Decided(row["approval_state"], row["version"], decided=False)
+    """Approve or reject the plan of this version; `None` when there is no such job.
+
+    What follows from the decision is part of it: an approved job is to be planned, and what a
+    rejected one has waiting is cancelled.
+    """
+    with answering():
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(SQL["decide"], job_id, version, state, by, reason)
+            if row is None:
+                row = await connection.fetchrow(
+                    "SELECT approval_state, version FROM jobs WHERE id = $1", job_id
+                )
+                if row is None:
+                    return None
+                return Decided(row["approval_state"], row["version"], decided=False)
+            if state == "APPROVED":
+                await connection.execute(
+                    "INSERT INTO outbox (topic, job_id) VALUES ('plan_job', $1)", job_id
+                )
+            else:
+                await connection.fetch(SQL["cancel_waiting"], job_id, f"rejected by {by}")
+            return Decided(row["approval_state"], row["version"], decided=True)
+
+
+async def cancel(pool: Pool, job_id: int, *, by: str) -> bool:
+    """Cancel what has not begun, and ask what runs to stop; false if that was done before."""
+    with answering():
+        async with pool.acquire() as connection, connection.transaction():
+            if await connection.fetchval(SQL["cancel"], job_id, by) is None:
+                return False
+            await connection.fetch(SQL["cancel_waiting"], job_id, f"cancelled by {by}")
+            return True
+
+
+async def finish_cancelling(pool: Pool, *, limit: int) -> None:
+    """Cancel what came back to the queue of cancelled jobs, and close those that are done."""
+    with answering():
+        for (job_id,) in await pool.fetch(SQL["cancel_open"], limit):
+            await pool.fetch(SQL["cancel_waiting"], job_id, "reaper")
+            await pool.execute(SQL["close_cancel"], job_id)
+
+
+async def pause(pool: Pool, job_id: int, *, paused: bool) -> bool:
+    """Hold a job back from being planned and claimed, or let it go on; false if it was so."""
+    with answering():
+        return await pool.fetchval(SQL["pause"], job_id, paused) is not None
 
 
 async def plan(pool: Pool, job_id: int, *, batch: int) -> int:

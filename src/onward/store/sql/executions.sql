@@ -25,6 +25,7 @@ SELECT e.id, e.host_id, e.read_only
            AND e.host_id = h.host_id
            AND e.due_at <= now()
            AND j.paused_at IS NULL
+           AND j.cancelled_at IS NULL
          ORDER BY e.id
          LIMIT 1
        ) AS e
@@ -79,6 +80,15 @@ SELECT e.id, e.epoch, e.attempt, e.retries, e.timeout_s, e.read_only, j.max_retr
   JOIN jobs j ON j.id = e.job_id
   JOIN hosts h ON h.id = e.host_id
  WHERE e.id = ANY ($1);
+
+-- name: to_stop
+-- Runs of this worker whose job has been cancelled.
+SELECT e.id, e.epoch
+  FROM jobs j
+  JOIN executions e ON e.job_id = j.id
+ WHERE j.cancel_open
+   AND e.status = {running}
+   AND e.worker_id = $1;
 
 -- name: overdue
 -- Runs whose deadline has passed although their worker breathes. It takes no lock: the move that

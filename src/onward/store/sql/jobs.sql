@@ -52,6 +52,59 @@ UPDATE jobs
    AND requested_by <> $4
 RETURNING id, approval_state, version;
 
+-- name: cancel_waiting
+-- What has not begun is cancelled at once. Locked in the order of the id, like every batch: whoever
+-- claims one of them at this moment has either won or waits, and then finds it ended.
+WITH waiting AS (
+    SELECT array_agg(id ORDER BY id) AS ids, count(*)::integer AS n
+      FROM (
+            SELECT e.id
+              FROM executions e
+             WHERE e.job_id = $1
+               AND e.status IN ({new}, {queued})
+             ORDER BY e.id
+               FOR NO KEY UPDATE
+           ) AS e
+    HAVING count(*) > 0
+)
+SELECT r.*, waiting.ids[r.ord] AS id
+  FROM waiting,
+       LATERAL record_executions_v1(
+           waiting.ids, array_fill('cancel'::text, ARRAY[waiting.n]), NULL,
+           array_fill($2::text, ARRAY[waiting.n]), NULL, ARRAY[waiting.n], NULL
+       ) AS r;
+
+-- name: cancel
+-- A request: what runs is asked to stop, and may have finished first.
+UPDATE jobs
+   SET cancelled_at = now(), cancelled_by = $2, cancel_open = true,
+       version = version + 1, updated_at = now()
+ WHERE id = $1
+   AND cancelled_at IS NULL
+RETURNING id;
+
+-- name: cancel_open
+SELECT id FROM jobs WHERE cancel_open ORDER BY id LIMIT $1;
+
+-- name: close_cancel
+-- Nothing of it is live any more, by its own counters.
+UPDATE jobs
+   SET cancel_open = false
+ WHERE id = $1
+   AND NOT EXISTS (
+        SELECT FROM job_counts c
+         WHERE c.job_id = $1 AND c.status IN ({new}, {queued}, {running})
+         GROUP BY c.status
+        HAVING sum(c.n) <> 0);
+
+-- name: pause
+UPDATE jobs
+   SET paused_at = CASE WHEN $2 THEN coalesce(paused_at, now()) END,
+       version = version + 1, updated_at = now()
+ WHERE id = $1
+   AND (paused_at IS NOT NULL) <> $2
+RETURNING id;
+
 -- name: lock_to_plan
 -- The lock on the job's row makes two planners of one job take turns, so that both together stay
 -- within its limit. A statement of its own: `plan` counts in a snapshot that begins after the wait.

@@ -58,11 +58,15 @@ CREATE TABLE onward.jobs (
     CHECK (decided_by <> requested_by OR requested_by = ''),
     paused_at       timestamptz,
     cancelled_at    timestamptz,
+    cancelled_by    text,
+    cancel_open     boolean     NOT NULL DEFAULT false, -- something of it may still run
     total           integer     NOT NULL CHECK (total > 0),
     version         integer     NOT NULL DEFAULT 1,
     created_at      timestamptz NOT NULL DEFAULT now(),
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
+
+CREATE INDEX jobs_cancel_open ON onward.jobs (id) WHERE cancel_open;
 
 -- How many executions of a job are in each status, as changes that are summed up now and then.
 CREATE TABLE onward.job_counts (

@@ -1,0 +1,82 @@
+"""Cancel is a request: what waits ends at once, what runs when its host confirms."""
+
+from __future__ import annotations
+
+import asyncio
+
+from onward.channels.simulated import Journal, Network, SimulatedChannel, SimulatedFleet
+from onward.store import executions, jobs, workers
+from onward.store.database import Pool
+from onward.store.executions import EXECUTIONS, ExecutionEvent
+from onward.wiring import Onward
+from tests.fleet.conftest import MakeHosts, Submit
+from tests.fleet.test_claim import claim_all
+from tests.fleet.test_engine import BOUND_S, QUICK, until_settled, working
+
+
+async def test_what_waits_is_cancelled_at_once_and_what_runs_is_not(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(5)
+    job = await submit(max_concurrency=3)
+    await jobs.plan(pool, job.job_id, batch=3)
+    await pool.execute("UPDATE executions SET due_at = now() + interval '1 h' WHERE id % 5 = 0")
+    claimed = await claim_all(pool, await workers.register(pool, "w"))
+
+    assert await jobs.cancel(pool, job.job_id, by="ann")
+
+    assert await jobs.counts(pool, job.job_id) == {
+        "CANCELLED": 5 - len(claimed),
+        "RUNNING": len(claimed),
+    }
+    assert not await jobs.cancel(pool, job.job_id, by="bob")
+    assert await pool.fetchval("SELECT cancelled_by FROM jobs") == "ann"
+
+
+async def test_a_retry_of_a_cancelled_job_is_cancelled_by_the_reaper(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(2)
+    job = await submit()
+    await jobs.plan(pool, job.job_id, batch=3)
+    claimed = await claim_all(pool, await workers.register(pool, "w"))
+    await jobs.cancel(pool, job.job_id, by="ann")
+    failed = [ExecutionEvent(c.execution_id, "retry", c.epoch) for c in claimed]
+    await EXECUTIONS.record_all(pool, failed, batch_max=10)
+    assert await executions.candidates(pool, after_host=0, limit=10) == []
+
+    await jobs.finish_cancelling(pool, limit=10)
+
+    assert await jobs.counts(pool, job.job_id) == {"CANCELLED": 2}
+    assert not await pool.fetchval("SELECT cancel_open FROM jobs")
+
+
+async def test_a_run_is_cancelled_when_its_host_confirms(
+    opened: Onward, make_hosts: MakeHosts, submit: Submit
+):
+    pool = opened.commands.pool
+    hosts = await make_hosts(4)
+    journal = Journal()
+    fleet = SimulatedFleet(hosts, journal=journal, command_types=None)
+    job = await submit(params='{"sleep_s": 4.9}')
+
+    async with working(opened, SimulatedChannel(fleet, Network.calm(1)), QUICK):
+        async with asyncio.timeout(BOUND_S):
+            while len(journal.effects) < len(hosts):  # noqa: ASYNC110 - until all have begun
+                await asyncio.sleep(0.01)
+        await jobs.cancel(pool, job.job_id, by="ann")
+        await until_settled(pool)
+    await fleet.aclose()
+
+    assert await jobs.counts(pool, job.job_id) == {"CANCELLED": len(hosts)}
+    assert {effect.what for effect in journal.effects} == {"started", "stopped"}
+
+
+async def test_a_paused_job_waits_and_goes_on(pool: Pool, make_hosts: MakeHosts, submit: Submit):
+    await make_hosts(2)
+    job = await submit()
+    assert await jobs.pause(pool, job.job_id, paused=True)
+    assert not await jobs.pause(pool, job.job_id, paused=True)
+    assert await jobs.plan(pool, job.job_id, batch=10) == 0
+    assert await jobs.pause(pool, job.job_id, paused=False)
+    assert await jobs.plan(pool, job.job_id, batch=10) == 2
