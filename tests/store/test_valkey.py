@@ -1,0 +1,69 @@
+"""The Valkey or Redis beside PostgreSQL: there when it is asked for, or one sentence."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+
+import onward
+from onward.errors import InvalidInput, ServerTooOld, ServerUnreachable
+from onward.store.valkey import refuse_old
+from tests.conftest import settings_for
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="onward-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def test_the_embedded_one_is_started_when_it_is_asked_for(database_url: str, data_dir: Path):
+    settings = settings_for(database_url, data_dir=data_dir)
+    async with onward.open(settings, valkey=True) as opened:
+        assert opened.redis_url is not None
+        client = redis.asyncio.from_url(opened.redis_url)
+        await client.set("said", "yes")
+        assert await client.get("said") == b"yes"
+        await client.aclose()
+        # The one that the settings name is used as it is; nothing else is started.
+        named = settings_for(database_url, redis_url=opened.redis_url, data_dir=data_dir / "none")
+        async with onward.open(named, valkey=True) as other:
+            assert other.redis_url == opened.redis_url
+            assert not (data_dir / "none").exists()
+
+
+async def test_without_being_asked_for_it_is_left_alone(database_url: str):
+    async with onward.open(settings_for(database_url, redis_url="redis://127.0.0.1:1")) as opened:
+        assert opened.redis_url is None
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [("redis://127.0.0.1:1", ServerUnreachable), ("nonsense", InvalidInput)],
+)
+async def test_one_that_does_not_answer_is_one_sentence(
+    database_url: str, *, url: str, error: type[Exception]
+):
+    settings = settings_for(database_url, redis_url=url)
+    with pytest.raises(error, match="ONWARD_REDIS_URL") as caught:
+        async with onward.open(settings, valkey=True):
+            pass
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("version", ["2.8.0", "6.0.16", "5.9"])
+def test_one_that_is_too_old_is_refused(version: str):
+    with pytest.raises(ServerTooOld, match=version):
+        refuse_old(version)
+
+
+@pytest.mark.parametrize("version", ["6.2.0", "7.2.4", "10.0.1"])
+def test_one_that_is_new_enough_is_taken(version: str):
+    refuse_old(version)
