@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         default=1.0,
         ge=0,
         le=1_000,
-        description="Milliseconds for which a single call may wait for company before its COMMIT.",
+        description="Milliseconds for which a single call waits for company while others commit.",
     )
     timeline_keep_months: int = Field(
         default=13,

@@ -46,7 +46,10 @@ class GroupCommit(Generic[Item, Answer]):
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, answer))
         if self._timer is None and len(self._flights) < _FLIGHTS:
-            self._timer = loop.call_later(self._wait_s, self._take_off)
+            # Alone, there is nobody to wait for but those who are about to call in this turn of
+            # the loop. Behind a flight, a moment longer brings those whom it is about to release.
+            wait_s = self._wait_s if self._flights else 0.0
+            self._timer = loop.call_later(wait_s, self._take_off)
         return await answer
 
     async def drain(self) -> None:

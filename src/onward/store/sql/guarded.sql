@@ -17,7 +17,13 @@
 -- 2. Judge by the law: a look-up of (lifecycle, event, status). A foreign epoch is refused before.
 -- 3. Move what may move, with the guard repeated against the live row.
 -- 4. Write the timeline: every event, moved or not, also for rows that nobody knows.
-CREATE OR REPLACE FUNCTION onward.<<function>>(
+
+-- Dropped first, because the names of what goes in and comes out cannot be replaced. Whoever has
+-- prepared a call finds the new one when this transaction ends. A change that a program of the
+-- former version could not live with gets a new number, and the old one stays for a release.
+DROP FUNCTION IF EXISTS onward.<<function>>(
+    <<key type>>[], text[], bigint[], text[], jsonb[], integer[], timestamptz);
+CREATE FUNCTION onward.<<function>>(
     p_key <<key type>>[], p_event text[], p_epoch bigint[], p_source text[], p_data jsonb[],
     p_round_ends integer[], p_now timestamptz
 ) RETURNS TABLE (
