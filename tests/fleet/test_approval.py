@@ -64,6 +64,19 @@ async def test_an_approval_of_another_plan_than_the_present_one_is_refused(
     )
 
 
+async def test_what_was_decided_is_not_decided_again(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    """Not even by somebody who has seen the job as it is now."""
+    await make_hosts(1)
+    job = await submit(command_type="deploy")
+    await decide(pool, job.job_id, "APPROVED", "bob")
+    again = await jobs.decide(
+        pool, job.job_id, version=2, state="REJECTED", by="eve", reason="too late"
+    )
+    assert again == Decided("APPROVED", 2, decided=False)
+
+
 async def test_whoever_asked_cannot_approve(pool: Pool, make_hosts: MakeHosts, submit: Submit):
     await make_hosts(1)
     job = await submit(command_type="deploy", requested_by="ann")

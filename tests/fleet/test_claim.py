@@ -11,6 +11,7 @@ from onward.store.executions import EXECUTIONS, Claimed, ExecutionEvent
 from tests.fleet.conftest import MakeHosts, Submit
 
 HOSTS = 20
+BOUND_S = 30.0
 
 
 async def claim_all(pool: Pool, worker_id: int) -> list[Claimed]:
@@ -69,6 +70,21 @@ async def test_many_claimers_share_the_work_and_nobody_gets_what_another_has(
     assert len(got) == len(set(got)) == HOSTS
 
 
+async def test_a_claim_does_not_wait_for_what_another_holds(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(3)
+    await jobs.plan(pool, (await submit()).job_id, batch=100)
+    worker = await workers.register(pool, "w")
+    async with pool.acquire() as holder, holder.transaction():
+        held = await holder.fetchval("SELECT id FROM executions ORDER BY id LIMIT 1 FOR UPDATE")
+        async with asyncio.timeout(BOUND_S):
+            claimed = await claim_all(pool, worker)
+    assert len(claimed) == 2
+    assert held not in {c.execution_id for c in claimed}
+    assert [c.execution_id for c in await claim_all(pool, worker)] == [held]
+
+
 async def test_a_blocked_command_is_blocked_with_the_rule_that_did_it(
     pool: Pool, make_hosts: MakeHosts, submit: Submit
 ):
@@ -101,6 +117,9 @@ async def test_the_runs_of_a_dead_worker_are_queued_again_and_its_late_word_is_s
     rescued = await executions.rescue(pool, lost_after_s=60, limit=100)
 
     assert sorted(rescued) == sorted(claimed.execution_id for claimed in lost)
+    early = [ExecutionEvent(c.execution_id, "succeed", c.epoch) for c in lost]
+    answers = await EXECUTIONS.record_all(pool, early, batch_max=100)
+    assert {answer.result for answer in answers} == {TransitionResult.STALE_EPOCH}
     again = {claimed.execution_id: claimed for claimed in await claim_all(pool, alive)}
     assert all(again[c.execution_id].epoch > c.epoch for c in lost)
     assert all(again[c.execution_id].attempt == 2 for c in lost)

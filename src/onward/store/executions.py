@@ -86,10 +86,13 @@ async def claim(
     """Claim what is still free; returns what is ours, and what a rule has blocked."""
     with answering():
         moved = await pool.fetch(SQL["claim"], wanted, worker_id, grace_s)
-        for row in moved:
-            EXECUTIONS.judged((row["id"], row["event"], None, "", None), row)
-        claimed = [row["id"] for row in moved if row["event"] == "claim"]
-        blocked = [row["id"] for row in moved if row["event"] == "block"]
+        changed = [
+            (row["event"], row["id"])
+            for row in moved
+            if EXECUTIONS.judged((row["id"], row["event"], None, "", None), row).changed
+        ]
+        claimed = [execution_id for event, execution_id in changed if event == "claim"]
+        blocked = [execution_id for event, execution_id in changed if event == "block"]
         rows = await pool.fetch(SQL["details"], claimed) if claimed else []
     return [Claimed(*row) for row in rows], blocked
 
