@@ -64,7 +64,7 @@ def test_output_comes_in_order_from_both_streams(way: Way, sleep_s: int):
             await here.calm.deliver(delivery(lines=5, sleep_s=sleep_s), heard)
             streams = cycle([Stream.STDOUT, Stream.STDERR])
             assert heard.lines == [
-                (stream, f"line {number} of 5")
+                (stream, f"line {number} of 5\n")
                 for number, stream in zip(range(1, 6), streams, strict=False)
             ]
             assert all(isinstance(stream, Stream) for stream, _ in heard.lines)
@@ -89,7 +89,7 @@ def test_a_line_arrives_as_it_was_written(way: Way, text: str):
         async with world(way) as here:
             heard = Heard()
             await here.calm.deliver(delivery(lines=2, text=text), heard)
-            assert heard.lines == [(Stream.STDOUT, text), (Stream.STDERR, text)]
+            assert heard.lines == [(Stream.STDOUT, f"{text}\n"), (Stream.STDERR, f"{text}\n")]
 
     run_in_virtual_time(scenario())
 
@@ -239,7 +239,7 @@ async def test_a_repeat_joins_the_run(way: Way):
         again = await here.calm.deliver(attempt, heard)
         assert again == Report(succeeded=True, exit_code=0, repeated=True)
         assert await first == Report(succeeded=True, exit_code=0)
-        assert [line for _, line in heard.lines] == ["line 3 of 4", "line 4 of 4"]
+        assert [line for _, line in heard.lines] == ["line 3 of 4\n", "line 4 of 4\n"]
         assert here.story() == ["a/1 started", "a/1 finished"]
 
 

@@ -190,7 +190,7 @@ async def test_a_call_that_was_given_up_is_not_answered_any_more(folder: Path):
         reader, writer = await asyncio.open_unix_connection(folder / "fleet")
         attempt = delivery(lines=5, sleep_s=5)
         writer.write(packed({"id": 1, "deliver": delivery_out(attempt)}))
-        assert await read_frame(reader) == {"id": 1, "output": ["stdout", "line 1 of 5"]}
+        assert await read_frame(reader) == {"id": 1, "output": ["stdout", "line 1 of 5\n"]}
         writer.write(packed({"id": 1, "forget": True}))
         await asyncio.sleep(60)
         writer.write(packed({"id": 2, "deliver": delivery_out(attempt)}))

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from onward.channels.base import Channel
 from onward.channels.simulated import Journal, Network, SimulatedChannel, SimulatedFleet
 from onward.channels.simulated.journal import check_journal
 from onward.core.lifecycles import EXECUTION
@@ -33,7 +34,7 @@ QUICK = Pace(
 
 
 @asynccontextmanager
-async def working(opened: Onward, channel: SimulatedChannel, pace: Pace) -> AsyncIterator[None]:
+async def working(opened: Onward, channel: Channel, pace: Pace) -> AsyncIterator[None]:
     locks, stopping = HostLocks(opened.database_url), asyncio.Event()
     engine = Engine(
         opened.commands.pool,

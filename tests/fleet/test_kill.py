@@ -102,6 +102,6 @@ async def test_nothing_is_lost_doubled_or_stuck_when_workers_are_killed(
         assert check_journal(journal.read_text(encoding="utf-8").splitlines()) == []
         await replayed(pool)
     lost = await pool.fetchval(
-        "SELECT count(*) FROM execution_timeline WHERE detail ->> 'cause' = 'worker lost'"
+        "SELECT count(*) FROM execution_timeline WHERE detail ->> 'cause' = 'WORKER_LOST'"
     )
     tried("workers killed in the middle of a job", kills, f"{lost} runs rescued, none lost")

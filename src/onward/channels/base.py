@@ -26,6 +26,7 @@ class Stream(StrEnum):
     STDERR = "stderr"
 
 
+# Takes text as it comes: a piece may be part of a line, or several of them with their ends.
 Output = Callable[[Stream, str], None]
 
 

@@ -1,11 +1,12 @@
 """The engine in one process: plans, claims, delivers, reports, and rescues what others lost.
 
-Three loops, none of which is itself a queued job:
+Four loops, none of which is itself a queued job:
 
 1. *Dispatch* plans what the outbox names, claims what is due on free hosts, and hands it over.
 2. *Breath* says that this worker lives; when it cannot, its runs will be somebody else's.
 3. *Reaper* puts right what nobody was told about: unplanned jobs, runs of dead workers, passed
    deadlines. It works from the tables alone, and any number of reapers may run.
+4. *Output* stores what the hosts print while they run.
 
 PostgreSQL decides everything. The loops may overlap with those of other processes, be killed
 between any two statements, and be started again.
@@ -14,41 +15,30 @@ between any two statements, and be started again.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
-from onward.channels.base import Channel, Delivery, Stream, Target
-from onward.core.retry import Backoff, Cause
-from onward.errors import ChannelError, HostRefused, ServerProblem
-from onward.fleet.report import Attempt, failed, reported, unreported
+from onward.channels.base import Channel
+from onward.engines.pace import Pace
+from onward.engines.runs import Runs
+from onward.errors import ServerProblem
+from onward.fleet.reap import reap
 from onward.store import executions, jobs, outbox, workers
 from onward.store.database import Pool
-from onward.store.executions import EXECUTIONS, Answer, Claimed, ExecutionEvent
-from onward.store.group_commit import GroupCommit
+from onward.store.executions import Candidate, Claimed, Errand
 from onward.store.host_locks import HostLocks
+
+__all__ = ["Engine", "Pace"]
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.engine")
 
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How much an engine does at once, and how often it looks."""
-
-    capacity: int = 2_000  # runs at once
-    claim_max: int = 1_000  # claims in one statement
-    plan_batch: int = 5_000
-    poll_s: float = 0.2  # between looks when there is nothing to do
-    beat_s: float = 1.0
-    lost_after_s: float = 5.0  # without a breath, a worker's runs are taken from it
-    reap_s: float = 1.0
-    grace_s: float = 10.0  # for the way there and back, beyond what the host may take
-    backoff: Backoff = field(default_factory=lambda: Backoff(base_s=2.0, max_s=30.0))
+_ERRANDS_KNOWN: Final = 256  # jobs whose errand is remembered, to spare a look-up
 
 
 class Engine:
@@ -65,32 +55,35 @@ class Engine:
     ) -> None:
         self._pool = pool
         self._locks = locks
-        self._channels = channels
         self._chance = chance
         self._pace = pace or Pace()
-        self._reports: GroupCommit[ExecutionEvent, Answer] = GroupCommit(
-            self._record, wait_s=0.001, group_max=5_000
+        self._runs = Runs(
+            pool, locks, channels, chance=chance, pace=self._pace, ended=self._run_ended
         )
-        self._runs: set[asyncio.Task[None]] = set()
-        self._under_way: dict[int, tuple[Channel, Delivery]] = {}
+        self._errands: dict[int, Errand] = {}
+        self._to_plan: dict[int, None] = {}  # jobs that have more to plan, in the order of asking
         self._after_host = 0
         self._worker_id = 0
+        self._got_on_at = time.monotonic()
         self._registered = asyncio.Event()
         self._wake = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Work until `stopping` is set; then finish what runs, and leave."""
+        """Work until `stopping` is set; then let what runs end, and leave."""
         await self._repeat(stopping, self._register, self._pace.poll_s, unless=self._registered)
+        # It breathes, and keeps what is printed, also while it drains.
+        left = asyncio.Event()
         loops = [
-            asyncio.create_task(self._repeat(stopping, self._beat, self._pace.beat_s)),
+            asyncio.create_task(self._repeat(left, self._beat, self._pace.beat_s)),
+            asyncio.create_task(self._repeat(left, self._store_output, self._pace.output_s)),
             asyncio.create_task(self._repeat(stopping, self._reap, self._pace.reap_s)),
         ]
         try:
-            await self._repeat(stopping, self._dispatch, self._pace.poll_s, wake=self._wake)
+            await self._repeat(
+                stopping, lambda: self._dispatch(stopping), self._pace.poll_s, wake=self._wake
+            )
         finally:
-            if self._runs:
-                await asyncio.wait(self._runs)
-            await self._reports.drain()
+            await self._runs.drain()
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
@@ -131,140 +124,103 @@ class Engine:
                 wake.clear()
 
     async def _beat(self) -> bool:
-        await workers.beat(self._pool, self._worker_id)
+        still_s = time.monotonic() - self._got_on_at
+        await workers.beat(self._pool, self._worker_id, still_s=still_s)
         return False
 
-    async def _dispatch(self) -> bool:
-        """Plan and claim once; true if there may be more at once."""
-        planned = await self._plan_told()
-        room = min(self._pace.capacity - len(self._runs), self._pace.claim_max)
-        if room <= 0:
-            return planned
-        found = await executions.candidates(self._pool, after_host=self._after_host, limit=room)
-        wrapped, self._after_host = not self._after_host, found[-1].host_id if found else 0
-        if not found:
-            return planned or not wrapped
-        held = await self._locks.take([(c.host_id, c.read_only) for c in found])
-        wanted = [c for c in found if c.host_id in held]
-        claimed, _ = await executions.claim(
-            self._pool,
-            [c.execution_id for c in wanted],
-            worker_id=self._worker_id,
-            grace_s=self._pace.grace_s,
-        )
-        ours = {c.execution_id for c in claimed}
-        self._locks.free((c.host_id, c.read_only) for c in wanted if c.execution_id not in ours)
-        for run in claimed:
-            task = asyncio.create_task(self._run(run))
-            self._runs.add(task)
-            task.add_done_callback(self._runs.discard)
-        return bool(claimed) or planned
-
-    async def _plan_told(self) -> bool:
-        """Plan the jobs that the outbox names; a word that is told twice does no harm."""
-        told = await outbox.take(self._pool, "plan_job", limit=100)
-        for job_id in told:
-            await self._plan(job_id)
-        return bool(told)
-
-    async def _plan(self, job_id: int) -> None:
-        while await jobs.plan(self._pool, job_id, batch=self._pace.plan_batch):
-            pass
-
-    async def _run(self, claimed: Claimed) -> None:
-        """Hand over one attempt, and report what came of it."""
-        attempt = Attempt(claimed.execution_id, claimed.epoch, claimed.retries, claimed.max_retries)
-        try:
-            event = await self._deliver(claimed, attempt)
-            await self._reports.submit(event)
-        except ServerProblem as error:
-            # The row still says RUNNING and ours; its deadline will settle it.
-            log.warning("report_lost", execution_id=claimed.execution_id, problem=str(error))
-        finally:
-            self._locks.free([(claimed.host_id, claimed.read_only)])
-            self._wake.set()
-
-    async def _deliver(self, claimed: Claimed, attempt: Attempt) -> ExecutionEvent:
-        delivery = Delivery(
-            command_id=str(claimed.execution_id),
-            epoch=claimed.epoch,
-            target=Target(claimed.host_id, claimed.host_name, claimed.address),
-            command_type=claimed.command_type,
-            params=json.loads(claimed.params),
-            timeout_s=claimed.timeout_s,
-            exclusive=not claimed.read_only,
-        )
-        backoff, chance = self._pace.backoff, self._chance()
-        channel = self._channels.get(claimed.channel)
-        if channel is None:
-            missing = HostRefused(f"This worker has no channel {claimed.channel!r}.")
-            return unreported(attempt, missing, backoff, chance)
-        self._under_way[claimed.execution_id] = (channel, delivery)
-        try:
-            async with asyncio.timeout(claimed.timeout_s + self._pace.grace_s):
-                report = await channel.deliver(delivery, _ignored)
-        except (ChannelError, TimeoutError) as error:
-            return unreported(attempt, error, backoff, chance)
-        finally:
-            del self._under_way[claimed.execution_id]
-        return reported(attempt, report, backoff, chance)
-
-    async def _record(self, events: Sequence[ExecutionEvent]) -> list[Answer]:
-        return await EXECUTIONS.record_all(self._pool, events, batch_max=5_000)
+    async def _store_output(self) -> bool:
+        await self._runs.store_output()
+        return False
 
     async def _reap(self) -> bool:
-        """Put right, from the tables alone, what nobody was told about."""
-        await executions.rescue(
-            self._pool, lost_after_s=self._pace.lost_after_s, limit=self._pace.claim_max
-        )
-        late = [
-            failed(
-                Attempt(*overdue),
-                Cause.TIMED_OUT,
-                self._pace.backoff,
-                self._chance(),
-                error="nothing was heard before the deadline",
-            )
-            for overdue in await executions.overdue(self._pool, limit=self._pace.claim_max)
-        ]
-        if late:
-            await EXECUTIONS.record_all(self._pool, late, batch_max=5_000)
         await self._stop_cancelled()
-        await jobs.finish_cancelling(self._pool, limit=100)
-        for job_id in await executions.unplanned(self._pool, limit=100):
-            await self._plan(job_id)
-        await jobs.sum_counts(self._pool, above=50)
+        for job_id in await reap(
+            self._pool,
+            lost_after_s=self._pace.lost_after_s,
+            backoff=self._pace.backoff,
+            chance=self._chance,
+        ):
+            self._to_plan[job_id] = None
+            self._wake.set()
         return False
 
     async def _stop_cancelled(self) -> None:
-        """Ask the hosts to stop what was cancelled; it is, once they confirm."""
-        stops = [
-            self._stop(execution_id, epoch, *self._under_way[execution_id])
-            for execution_id, epoch in await executions.to_stop(
-                self._pool, worker_id=self._worker_id
-            )
-            if execution_id in self._under_way
-        ]
-        await asyncio.gather(*stops)
+        stops = await executions.to_stop(self._pool, worker_id=self._worker_id)
+        await asyncio.gather(*(self._runs.stop(*stop) for stop in stops))
 
-    async def _stop(
-        self, execution_id: int, epoch: int, channel: Channel, delivery: Delivery
-    ) -> None:
+    async def _dispatch(self, stopping: asyncio.Event) -> bool:
+        """Plan and claim once; true if there may be more at once."""
+        planned = await self._plan()
+        room = min(self._pace.capacity - len(self._runs), self._pace.claim_max)
+        more = await self._claim(room, stopping) if room > 0 else False
+        self._got_on_at = time.monotonic()
+        return planned or more
+
+    async def _plan(self) -> bool:
+        """Plan one batch of each job that has more; a word that is told twice does no harm."""
+        told = await outbox.take(self._pool, "plan_job", limit=100)
+        self._to_plan.update(dict.fromkeys(sorted(told)))
+        planned = False
+        for job_id in list(self._to_plan):
+            count = await jobs.plan(self._pool, job_id, batch=self._pace.plan_batch)
+            if count < self._pace.plan_batch:
+                self._to_plan.pop(job_id, None)
+            planned = planned or count > 0
+        return planned
+
+    async def _claim(self, room: int, stopping: asyncio.Event) -> bool:
+        found = await executions.candidates(self._pool, after_host=self._after_host, limit=room)
+        # Behind the last host, the walk begins again before the first.
+        wrapped, self._after_host = not self._after_host, found[-1].host_id if found else 0
+        if not found:
+            return not wrapped
+        claimed = await self._take(found)
+        known = await self._known(claimed)
+        if stopping.is_set():
+            await self._runs.hand_back(claimed)
+            return False
+        for run in claimed:
+            self._runs.begin(run, known[run.job_id])
+        return bool(claimed)
+
+    async def _take(self, found: Sequence[Candidate]) -> list[Claimed]:
+        """Take the hosts of what was found, then claim what is still free."""
+        held = await self._locks.take([(c.host_id, c.read_only) for c in found])
+        wanted = [c for c in found if c.host_id in held]
+        if not wanted:
+            return []
+        ours: set[int] = set()
         try:
-            async with asyncio.timeout(self._pace.grace_s):
-                confirmed = await channel.cancel(delivery)
-        except (ChannelError, TimeoutError) as error:
-            log.info("cancel_unheard", execution_id=execution_id, problem=str(error))
-            return
-        if confirmed:
-            await self._reports.submit(ExecutionEvent(execution_id, "cancel", epoch, "worker"))
+            claimed, _ = await executions.claim(
+                self._pool,
+                [c.execution_id for c in wanted],
+                worker_id=self._worker_id,
+                grace_s=self._pace.grace_s,
+            )
+            ours.update(c.execution_id for c in claimed)
+        finally:
+            self._locks.free((c.host_id, c.read_only) for c in wanted if c.execution_id not in ours)
+        return claimed
+
+    async def _known(self, claimed: Sequence[Claimed]) -> Mapping[int, Errand]:
+        """Return the errands of what was claimed, by their jobs."""
+        wanted = {run.job_id for run in claimed}
+        if missing := wanted - self._errands.keys():
+            if len(self._errands) + len(missing) > _ERRANDS_KNOWN:
+                self._errands.clear()
+                missing = wanted
+            for errand in await executions.errands(self._pool, sorted(missing)):
+                self._errands[errand.job_id] = errand
+        return {job_id: self._errands[job_id] for job_id in wanted}
+
+    def _run_ended(self, errand: Errand) -> None:
+        if errand.max_concurrency is not None:
+            # There is room for the next one of its job.
+            self._to_plan[errand.job_id] = None
+        self._wake.set()
 
 
 async def _pause(seconds: float, unless: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await unless.wait()
-
-
-def _ignored(_stream: Stream, _text: str) -> None:
-    """Take a line of output; where it is kept comes with the logs."""

@@ -53,6 +53,12 @@ def unreported(
     return failed(attempt, cause, backoff, chance, error=str(error))
 
 
+def handed_back(execution_id: int, epoch: int) -> ExecutionEvent:
+    """The event for an attempt that was claimed and never begun."""
+    attempt = Attempt(execution_id, epoch, 0, 0)
+    return _event(attempt, "retry", uncounted=1, cause="HANDED_BACK")
+
+
 def failed(
     attempt: Attempt, cause: Cause, backoff: Backoff, chance: float, **data: object
 ) -> ExecutionEvent:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onward.core.verdicts import Transition
-from onward.store import queries
+from onward.store import logs, queries
 from onward.store.database import Pool, answering
 from onward.store.guard import Guard
 
@@ -37,6 +37,8 @@ Answer = Transition[ExecutionState]
 
 EXECUTIONS = Guard[int, ExecutionState](SQL["record"], ExecutionState)
 
+_EVENT = 8  # the column of `claim` that follows the answer of the guarded path
+
 
 class Candidate(NamedTuple):
     """An execution that could run now, if its host is free."""
@@ -55,13 +57,21 @@ class Claimed(NamedTuple):
     retries: int
     timeout_s: float
     read_only: bool
-    max_retries: int
-    command_type: str
-    params: str  # JSON
+    job_id: int
     host_id: int
     host_name: str
     address: str
     channel: str
+
+
+class Errand(NamedTuple):
+    """What a job asks of each of its hosts."""
+
+    job_id: int
+    command_type: str
+    params: str  # JSON
+    max_retries: int
+    max_concurrency: int | None
 
 
 class Overdue(NamedTuple):
@@ -85,16 +95,36 @@ async def claim(
 ) -> tuple[list[Claimed], list[int]]:
     """Claim what is still free; returns what is ours, and what a rule has blocked."""
     with answering():
-        moved = await pool.fetch(SQL["claim"], wanted, worker_id, grace_s)
-        changed = [
-            (row["event"], row["id"])
-            for row in moved
-            if EXECUTIONS.judged((row["id"], row["event"], None, "", None), row).changed
-        ]
-        claimed = [execution_id for event, execution_id in changed if event == "claim"]
-        blocked = [execution_id for event, execution_id in changed if event == "block"]
-        rows = await pool.fetch(SQL["details"], claimed) if claimed else []
-    return [Claimed(*row) for row in rows], blocked
+        rows = await pool.fetch(SQL["claim"], wanted, worker_id, grace_s)
+    claimed, blocked = [], []
+    for row in rows:
+        event, execution_id = row[_EVENT], row[_EVENT + 1]
+        if not EXECUTIONS.judged((execution_id, event, None, "", None), row).changed:
+            continue
+        if event == "claim":
+            claimed.append(Claimed(*row[_EVENT + 1 :]))
+        else:
+            blocked.append(execution_id)
+    return claimed, blocked
+
+
+async def errands(pool: Pool, job_ids: Sequence[int]) -> list[Errand]:
+    """Return what these jobs ask of their hosts."""
+    with answering():
+        return [Errand(*row) for row in await pool.fetch(SQL["errands"], job_ids)]
+
+
+async def report(
+    pool: Pool, events: Sequence[ExecutionEvent], lines: Sequence[logs.NewLine]
+) -> list[Answer]:
+    """Record events together with what was printed before them: both are there, or neither."""
+    with answering():
+        async with pool.acquire() as connection:
+            if not lines:
+                return await EXECUTIONS.record(connection, events)
+            async with connection.transaction():
+                await logs.write(connection, lines)
+                return await EXECUTIONS.record(connection, events)
 
 
 async def to_stop(pool: Pool, *, worker_id: int) -> list[tuple[int, int]]:

@@ -11,10 +11,15 @@ async def register(pool: Pool, name: str) -> int:
         return int(await pool.fetchval("INSERT INTO workers (name) VALUES ($1) RETURNING id", name))
 
 
-async def beat(pool: Pool, worker_id: int) -> None:
-    """Say that this worker lives."""
+async def beat(pool: Pool, worker_id: int, *, still_s: float = 0.0) -> None:
+    """Say that this worker lives, and for how long it has not got on with its work."""
     with answering():
-        await pool.execute("UPDATE workers SET beat_at = now() WHERE id = $1", worker_id)
+        await pool.execute(
+            "UPDATE workers SET beat_at = now(), progress_at = now() - make_interval(secs => $2) "
+            "WHERE id = $1",
+            worker_id,
+            still_s,
+        )
 
 
 async def leave(pool: Pool, worker_id: int) -> None:

@@ -38,7 +38,7 @@ class Behaviour:
     def line(self, number: int) -> tuple[Stream, str]:
         """One line of output, counted from 0, and where it goes."""
         text = f"line {number + 1} of {self.lines}" if self.text is None else self.text
-        return _STREAMS[number % 2], text
+        return _STREAMS[number % 2], f"{text}\n"
 
     def result(self, attempt: int) -> Report:
         """What the host says when the n-th attempt has come to its end."""

@@ -39,47 +39,56 @@ SELECT e.id, e.host_id, e.read_only
 -- QUEUED -> RUNNING for those that are still free, or -> BLOCKED where a rule forbids it. What
 -- another worker has locked is that worker's, and nobody waits.
 WITH wanted AS MATERIALIZED (
-    SELECT e.id, e.host_id, e.job_id, e.retries
+    SELECT e.id, e.host_id, e.job_id, e.attempt, e.retries, e.timeout_s, e.read_only
       FROM executions e
      WHERE e.id = ANY ($1)
        AND e.status = {queued}
      ORDER BY e.id
        FOR NO KEY UPDATE SKIP LOCKED
 ), judged AS MATERIALIZED (
-    SELECT w.id, b.command_type IS NOT NULL AS blocked,
-           CASE WHEN b.command_type IS NULL
-                THEN jsonb_build_object('worker_id', $2::bigint, 'grace_s', $3::float8)
-                ELSE jsonb_build_object('cause', 'blocked', 'error', format(
+    SELECT w.*, h.name, h.address, h.channel,
+           CASE WHEN b.command_type IS NOT NULL THEN format(
                          'blocked for %s by %s: %s', b.command_type,
-                         coalesce(nullif(b.owner, ''), 'somebody'), b.reason)) END AS data
+                         coalesce(nullif(b.owner, ''), 'somebody'), b.reason)
+                WHEN h.state IS DISTINCT FROM 'ACTIVE' THEN 'the host is disabled' END AS blocked_by
       FROM wanted w
       JOIN jobs j ON j.id = w.job_id
+      LEFT JOIN hosts h ON h.id = w.host_id
       LEFT JOIN host_command_blocks b
         ON b.host_id = w.host_id AND b.command_type = j.command_type
        AND (b.expires_at IS NULL OR b.expires_at > now())
 ), batch AS (
     SELECT array_agg(id ORDER BY id) AS ids,
-           array_agg(CASE WHEN blocked THEN 'block' ELSE 'claim' END ORDER BY id) AS events,
-           array_agg(data ORDER BY id) AS data,
+           array_agg(CASE WHEN blocked_by IS NULL THEN 'claim' ELSE 'block' END ORDER BY id)
+               AS events,
+           array_agg(CASE WHEN blocked_by IS NULL
+                          THEN jsonb_build_object('worker_id', $2::bigint, 'grace_s', $3::float8)
+                          ELSE jsonb_build_object('cause', 'BLOCKED', 'error', blocked_by) END
+                     ORDER BY id) AS data,
            count(*)::integer AS n
       FROM judged
     HAVING count(*) > 0
+), answered AS MATERIALIZED (
+    -- Materialized, because a join may otherwise ask the function once for each of its rows.
+    SELECT r.*, batch.events[r.ord] AS event, batch.ids[r.ord] AS id
+      FROM batch
+     CROSS JOIN LATERAL record_executions_v1(
+               batch.ids, batch.events, NULL, array_fill('worker'::text, ARRAY[batch.n]),
+               batch.data, ARRAY[batch.n], NULL
+           ) AS r
 )
-SELECT r.*, batch.ids[r.ord] AS id, batch.events[r.ord] AS event
-  FROM batch,
-       LATERAL record_executions_v1(
-           batch.ids, batch.events, NULL, array_fill('worker'::text, ARRAY[batch.n]),
-           batch.data, ARRAY[batch.n], NULL
-       ) AS r;
+-- First the answer of the guarded path, then what a run needs to know.
+SELECT a.ord, a.verdict, a.lifecycle, a.seen, a.seen_epoch, a.status, a.epoch, a.version, a.event,
+       j.id, a.epoch, j.attempt + 1 AS attempt, j.retries, j.timeout_s, j.read_only, j.job_id,
+       j.host_id, j.name, j.address, j.channel
+  FROM answered a
+  JOIN judged j ON j.id = a.id;
 
--- name: details
--- What a worker needs to know to run what it has claimed.
-SELECT e.id, e.epoch, e.attempt, e.retries, e.timeout_s, e.read_only, j.max_retries,
-       j.command_type, j.params, h.id AS host_id, h.name AS host_name, h.address, h.channel
-  FROM executions e
-  JOIN jobs j ON j.id = e.job_id
-  JOIN hosts h ON h.id = e.host_id
- WHERE e.id = ANY ($1);
+-- name: errands
+-- What jobs ask of their hosts. It does not change once anything of them may run.
+SELECT j.id, j.command_type, j.params, j.max_retries, j.max_concurrency
+  FROM jobs j
+ WHERE j.id = ANY ($1);
 
 -- name: to_stop
 -- Runs of this worker whose job has been cancelled.
@@ -144,5 +153,5 @@ SELECT r.*, lost.ids[r.ord] AS id
        LATERAL record_executions_v1(
            lost.ids, array_fill('retry'::text, ARRAY[lost.n]), lost.epochs,
            array_fill('reaper'::text, ARRAY[lost.n]),
-           array_fill('{"cause": "worker lost"}'::jsonb, ARRAY[lost.n]), ARRAY[lost.n], NULL
+           array_fill('{"cause": "WORKER_LOST"}'::jsonb, ARRAY[lost.n]), ARRAY[lost.n], NULL
        ) AS r;

@@ -7,8 +7,10 @@
                    due_at = CASE j.timer WHEN 'due' THEN
                        now_at + make_interval(secs => coalesce(n.data ->> 'delay_s', '0')::float8)
                        END,
-                   -- Counted for people, from 1; the fence is the epoch.
-                   attempt = c.attempt + (j.event = 'claim')::integer,
+                   -- Counted for people, from 1; the fence is the epoch. What was handed back
+                   -- before it began is not counted.
+                   attempt = c.attempt + (j.event = 'claim')::integer
+                       - coalesce((n.data ->> 'uncounted')::integer, 0),
                    -- What was handed back untouched has cost no retry.
                    retries = c.retries + coalesce((n.data ->> 'costs')::integer, 0),
                    cause = CASE WHEN j.event = 'claim' THEN NULL

@@ -1,0 +1,41 @@
+"""Puts right, from the tables alone, what nobody was told about.
+
+Any number of reapers may run: each step is a guarded move that one of them wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from onward.core.retry import Backoff, Cause
+from onward.fleet.report import Attempt, failed
+from onward.store import executions, jobs
+from onward.store.database import Pool
+from onward.store.executions import EXECUTIONS
+
+_BATCH: Final = 1_000
+_JOBS: Final = 100
+_CHANGES: Final = 50  # of a job's counters, before they are summed up
+
+
+async def reap(
+    pool: Pool, *, lost_after_s: float, backoff: Backoff, chance: Callable[[], float]
+) -> list[int]:
+    """Rescue, time out and cancel what is due for it; returns jobs that are to be planned."""
+    await executions.rescue(pool, lost_after_s=lost_after_s, limit=_BATCH)
+    late = [
+        failed(
+            Attempt(*overdue),
+            Cause.TIMED_OUT,
+            backoff,
+            chance(),
+            error="nothing was heard before the deadline",
+        )
+        for overdue in await executions.overdue(pool, limit=_BATCH)
+    ]
+    if late:
+        await EXECUTIONS.record_all(pool, late, batch_max=_BATCH)
+    await jobs.finish_cancelling(pool, limit=_JOBS)
+    await jobs.sum_counts(pool, above=_CHANGES)
+    return await executions.unplanned(pool, limit=_JOBS)

@@ -1,0 +1,146 @@
+"""What hosts print: in order, capped, harmless, and readable while they run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onward.channels.base import Delivery, Report, Stream
+from onward.channels.base import Output as Sink
+from onward.fleet.output import LINE_MAX, LINES_MAX, OURS, OUTPUT_MAX, Output, harmless
+from onward.store import logs
+from onward.wiring import Onward
+from tests.fleet.conftest import MakeHosts, Submit
+from tests.fleet.test_engine import BOUND_S, QUICK, until_settled, working
+
+OUT, ERR = Stream.STDOUT, Stream.STDERR
+
+
+def printed(*pieces: tuple[Stream, str], attempt: int = 1) -> list[tuple[str, str]]:
+    output = Output(1, 7, attempt)
+    for piece in pieces:
+        output(*piece)
+    lines = output.close()
+    assert [(line.execution_id, line.epoch, line.line) for line in lines] == [
+        (1, 7, number) for number in range(1, len(lines) + 1)
+    ]
+    return [(line.stream, line.text) for line in lines]
+
+
+def test_lines_are_put_together_from_pieces_of_two_streams():
+    assert printed((OUT, "on"), (ERR, "bad\r\n"), (OUT, "e\ntwo\nthr"), (OUT, "ee")) == [
+        ("stderr", "bad"),
+        ("stdout", "one"),
+        ("stdout", "two"),
+        ("stdout", "three"),
+    ]
+
+
+def test_empty_lines_stay_and_nothing_is_no_line():
+    assert printed((OUT, "\n\na\n")) == [("stdout", ""), ("stdout", ""), ("stdout", "a")]
+    assert printed() == []
+
+
+@pytest.mark.parametrize("pieces", [1, 10, LINE_MAX])
+def test_a_long_line_is_cut_and_says_by_how_much(pieces: int):
+    text = "x" * (LINE_MAX + 500)
+    size = -(-len(text) // pieces)
+    parts = [(OUT, text[at : at + size]) for at in range(0, len(text), size)]
+    assert printed(*parts, (OUT, "\nshort\n")) == [
+        ("stdout", "x" * LINE_MAX),
+        (OURS, "truncated: 500 more characters of the line above"),
+        ("stdout", "short"),
+    ]
+
+
+def test_a_line_that_never_ends_does_not_pile_up():
+    output = Output(1, 1, 1)
+    for _ in range(1_000):
+        output(OUT, "y" * 1_000)
+    assert sum(map(len, output._begun.values())) <= LINE_MAX
+    assert [line.stream for line in output.close()] == ["stdout", OURS]
+
+
+@pytest.mark.parametrize("line", ["z" * 1_000, ""])
+def test_an_attempt_that_prints_too_much_is_cut_off_once_in_words(line: str):
+    lines = printed(*[(OUT, f"{line}\n")] * (LINES_MAX + 10))
+    assert len(lines) <= LINES_MAX + 1
+    assert [text for stream, text in lines if stream == OURS] == [lines[-1][1]]
+    assert lines[-1][1].startswith("truncated")
+
+
+def test_all_attempts_of_an_execution_stay_within_its_cap():
+    flood = [(OUT, f"{'w' * 1_000}\n")] * 2_000
+    total = sum(
+        sum(len(text) for _, text in printed(*flood, attempt=attempt)) for attempt in range(1, 9)
+    )
+    assert OUTPUT_MAX * 0.9 < total < OUTPUT_MAX * 1.05
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
+        ("a\x00b\x7f\x9b", r"a\x00b\x7f\x9b"),
+        ("evil\u202etxt.exe", r"evil\u202etxt.exe"),
+        ("half \ud800", r"half \ud800"),
+        ("one\rtwo\u2028three", r"one\rtwo\u2028three"),
+        (
+            "tab\tstays, so does 中文\u3000 and 👩\u200d🚀",
+            "tab\tstays, so does 中文\u3000 and 👩\u200d🚀",
+        ),
+    ],
+)
+def test_what_could_garble_a_terminal_is_written_out(text: str, shown: str):
+    assert harmless(text) == shown
+
+
+@given(st.lists(st.tuples(st.sampled_from([OUT, ERR]), st.text(max_size=40))))
+def test_any_text_can_be_stored_and_shown(pieces: list[tuple[Stream, str]]):
+    for _, text in printed(*pieces):
+        assert text.encode()
+        assert not any(ord(c) < 32 and c != "\t" for c in text)
+
+
+class Talking:
+    """A host that prints, waits to be heard, prints again and ends."""
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+
+    async def deliver(self, _delivery: Delivery, output: Sink) -> Report:
+        output(OUT, "first\nsecond\nhalf")
+        await self.heard.wait()
+        output(OUT, " a line\n")
+        output(ERR, "last\n")
+        return Report(succeeded=True, exit_code=0)
+
+    async def cancel(self, _delivery: Delivery) -> bool:
+        return False
+
+
+async def test_output_is_read_while_the_command_runs_and_is_whole_when_it_ends(
+    opened: Onward, make_hosts: MakeHosts, submit: Submit
+):
+    pool, channel = opened.commands.pool, Talking()
+    await make_hosts(1)
+    await submit()
+    async with working(opened, channel, QUICK):
+        async with asyncio.timeout(BOUND_S):
+            while len(live := await logs.page(pool, 1, limit=10)) < 2:  # noqa: ASYNC110 - the tables have no event
+                await asyncio.sleep(0.01)
+        assert [line.text for line in live] == ["first", "second"]
+        channel.heard.set()
+        await until_settled(pool)
+    lines = await logs.page(pool, 1, limit=10)
+    assert [(line.line, line.stream, line.text) for line in lines] == [
+        (1, "stdout", "first"),
+        (2, "stdout", "second"),
+        (3, "stdout", "half a line"),
+        (4, "stderr", "last"),
+    ]
+    rest = await logs.page(pool, 1, after=(lines[1].epoch, 2), limit=1)
+    assert [line.text for line in rest] == ["half a line"]
