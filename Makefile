@@ -58,6 +58,8 @@ clean: ## remove .venv, caches and builds
 
 # The stamp is newer than both files for as long as .venv holds what they ask for.
 # Some distributions ship Python without ensurepip; there, the pip outside puts another into .venv.
+# The lock is complete, so nothing is resolved a second time (older pips stumble over extras there);
+# `pip check` says so if it ever is not.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Onward needs Python 3.11 or newer, and \
 	$(PYTHON) is %d.%d: name another, as in make PYTHON=python3.11." % sys.version_info[:2])'
@@ -67,7 +69,7 @@ $(READY): requirements.lock pyproject.toml
 			$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 			$(PYTHON) -m pip $(PIP_FLAGS) --python $(BIN)/python install pip; }; }
 	@echo "Installing requirements.lock and onward into $(VENV)."
-	@$(PIP) install --no-compile --require-hashes --requirement requirements.lock
+	@$(PIP) install --no-compile --no-deps --require-hashes --requirement requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@problems=$$($(BIN)/python -m pip check) || { echo "$$problems" >&2; exit 1; }
 	@touch $@

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from onward.settings import Settings
 
@@ -22,6 +22,18 @@ GIVEN = {
     "batch_max_events": ("7", 7),
     "group_commit_ms": ("0", 0.0),
     "timeline_keep_months": ("1", 1),
+    "worker_capacity": ("10", 10),
+    "worker_lost_after_s": ("2.5", 2.5),
+    "drain_s": ("0", 0.0),
+    "base_backoff_s": ("0.5", 0.5),
+    "max_backoff_s": ("60", 60.0),
+    "backoff_jitter": ("seconds", "seconds"),
+    "host": ("::1", "::1"),
+    "port": ("0", 0),
+    "admin_key": ("k" * 32, SecretStr("k" * 32)),
+    "webhook_secrets": ("whsec_x", SecretStr("whsec_x")),
+    "body_max_bytes": ("2048", 2_048),
+    "body_timeout_s": ("1", 1.0),
 }
 
 

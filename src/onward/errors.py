@@ -5,6 +5,7 @@
     │   ├── InvalidLifecycle  a table of states and moves that contradicts itself
     │   ├── UnknownLifecycle  a name that is none of ours
     │   └── JobConflict       an external id that stands for another job
+    ├── PlanChanged           the fleet is no longer as the plan says that was seen
     ├── NotOpen               a call outside `async with onward.open()`
     ├── ServerProblem         PostgreSQL or Valkey cannot serve us, and the message says what to do
     │   ├── ServerUnreachable
@@ -52,6 +53,10 @@ class UnknownLifecycle(InvalidInput):
 
 class JobConflict(InvalidInput):
     """An external id that stands for another job."""
+
+
+class PlanChanged(OnwardError):
+    """The fleet is no longer as the plan says that the caller has seen."""
 
 
 class NotOpen(OnwardError):

@@ -6,9 +6,10 @@ No other module reads the environment. The object is frozen and handed down.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -69,4 +70,64 @@ class Settings(BaseSettings):
         ge=1,
         le=1_200,
         description="Months of timeline that are kept; older partitions are dropped whole.",
+    )
+    worker_capacity: int = Field(
+        default=2_000,
+        ge=1,
+        le=100_000,
+        description="Executions that one process runs at once.",
+    )
+    worker_lost_after_s: float = Field(
+        default=5.0,
+        ge=1,
+        le=3_600,
+        description="Seconds without a breath after which a worker's executions are taken from it.",
+    )
+    drain_s: float = Field(
+        default=8.0,
+        ge=0,
+        le=3_600,
+        description="Seconds in which what runs may end when a process is asked to leave; "
+        "what has not ended by then is queued again.",
+    )
+    base_backoff_s: float = Field(
+        default=2.0,
+        ge=0.001,
+        le=86_400,
+        description="Seconds before the first retry; each further one waits twice as long.",
+    )
+    max_backoff_s: float = Field(
+        default=30.0,
+        ge=0.001,
+        le=366 * 86_400,
+        description="The longest wait before a retry, in seconds.",
+    )
+    backoff_jitter: Literal["full", "seconds"] = Field(
+        default="full",
+        description="What chance does to the wait: `full` spreads it over all of it, `seconds` "
+        "adds up to one second.",
+    )
+    host: str = Field(default="127.0.0.1", description="The address that the API listens on.")
+    port: int = Field(default=8470, ge=0, le=65_535, description="The port that it listens on.")
+    admin_key: SecretStr | None = Field(
+        default=None,
+        description="A key for the API that is always an admin's: at least 32 printable "
+        "characters. When unset, the first start makes one.",
+    )
+    webhook_secrets: SecretStr | None = Field(
+        default=None,
+        description="What webhooks are signed with: whsec_... , the newest first, "
+        "separated by commas while they are rotated.",
+    )
+    body_max_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=1_024,
+        le=1024 * 1024 * 1024,
+        description="The largest body of a request to the API.",
+    )
+    body_timeout_s: float = Field(
+        default=15.0,
+        gt=0,
+        le=3_600,
+        description="Seconds in which the body of a request has to be there.",
     )

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from onward.errors import JobConflict
 from onward.store import jobs
 from onward.store.database import Connection, Pool
-from onward.store.jobs import Decided, Decision
+from onward.store.jobs import Decided, Decision, Edited
 from tests.fleet.conftest import MakeHosts, Submit
 
 BOUND_S = 30.0
@@ -46,8 +47,8 @@ async def test_of_an_approval_and_a_rejection_the_first_to_come_wins(
             loser = asyncio.create_task(decide(pool, job.job_id, OTHER[first], "eve"))
             await until_waiting(watcher, 2)
         won, lost = await winner, await loser
-    assert won == Decided(first, 2, decided=True)
-    assert lost == Decided(first, 2, decided=False)
+    assert won == Decided(first, 2, decided=True, decided_by="bob")
+    assert lost == Decided(first, 2, decided=False, decided_by="bob")
     told = await pool.fetchval("SELECT count(*) FROM outbox")
     counts = await jobs.counts(pool, job.job_id)
     assert (told, counts) == ((1, {"NEW": 3}) if first == "APPROVED" else (0, {"CANCELLED": 3}))
@@ -74,14 +75,55 @@ async def test_what_was_decided_is_not_decided_again(
     again = await jobs.decide(
         pool, job.job_id, version=2, state="REJECTED", by="eve", reason="too late"
     )
-    assert again == Decided("APPROVED", 2, decided=False)
+    assert again == Decided("APPROVED", 2, decided=False, decided_by="bob")
 
 
 async def test_whoever_asked_cannot_approve(pool: Pool, make_hosts: MakeHosts, submit: Submit):
     await make_hosts(1)
     job = await submit(command_type="deploy", requested_by="ann")
     refused = await decide(pool, job.job_id, "APPROVED", "ann")
-    assert refused == Decided("WAIT_APPROVAL", 1, decided=False)
+    assert refused == Decided("WAIT_APPROVAL", 1, decided=False, had_a_hand=True)
+
+
+async def test_whoever_changed_the_plan_cannot_approve_it(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(1)
+    job = await submit(command_type="deploy", requested_by="ann")
+    edited = await jobs.edit(pool, job.job_id, version=1, by="bob", params='{"x": 1}')
+    assert edited == Edited(2, edited=True, approval_state="WAIT_APPROVAL", cancelled=False)
+    refused = await jobs.decide(
+        pool, job.job_id, version=2, state="APPROVED", by="bob", reason="mine"
+    )
+    assert refused == Decided("WAIT_APPROVAL", 2, decided=False, had_a_hand=True)
+    approved = await jobs.decide(
+        pool, job.job_id, version=2, state="APPROVED", by="eve", reason="fine"
+    )
+    assert approved is not None
+    assert approved.decided
+
+
+async def test_a_repeat_of_the_webhook_is_one_also_after_the_plan_was_changed(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(1)
+    job = await submit(command_type="deploy", params='{"x": 1}')
+    await jobs.edit(pool, job.job_id, version=1, by="bob", params='{"x": 2}', max_concurrency=3)
+    again = await submit(command_type="deploy", params='{"x": 1}')
+    assert (again.job_id, again.duplicate) == (job.job_id, True)
+    with pytest.raises(JobConflict, match="another params"):
+        await submit(command_type="deploy", params='{"x": 2}')
+
+
+async def test_what_was_approved_is_not_edited_any_more(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(1)
+    job = await submit(command_type="deploy", params='{"x": 1}')
+    await decide(pool, job.job_id, "APPROVED", "bob")
+    refused = await jobs.edit(pool, job.job_id, version=2, by="ann", params='{"x": 2}')
+    assert refused == Edited(2, edited=False, approval_state="APPROVED", cancelled=False)
+    assert await pool.fetchval("SELECT params FROM jobs") == '{"x": 1}'
 
 
 async def test_a_job_that_does_not_exist_is_not_decided(pool: Pool):

@@ -75,8 +75,8 @@ async def test_a_run_is_cancelled_when_its_host_confirms(
 async def test_a_paused_job_waits_and_goes_on(pool: Pool, make_hosts: MakeHosts, submit: Submit):
     await make_hosts(2)
     job = await submit()
-    assert await jobs.pause(pool, job.job_id, paused=True)
-    assert not await jobs.pause(pool, job.job_id, paused=True)
+    assert await jobs.pause(pool, job.job_id, paused=True, by="ann")
+    assert not await jobs.pause(pool, job.job_id, paused=True, by="ann")
     assert await jobs.plan(pool, job.job_id, batch=10) == 0
-    assert await jobs.pause(pool, job.job_id, paused=False)
+    assert await jobs.pause(pool, job.job_id, paused=False, by="ann")
     assert await jobs.plan(pool, job.job_id, batch=10) == 2

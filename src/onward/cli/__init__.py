@@ -27,6 +27,7 @@ EXIT_CODES: Final[Mapping[type[errors.OnwardError], int]] = MappingProxyType(
         errors.InvalidLifecycle: FAILED,
         errors.UnknownLifecycle: FAILED,
         errors.JobConflict: FAILED,
+        errors.PlanChanged: FAILED,
         errors.NotOpen: FAILED,
         errors.ServerProblem: FAILED,
         errors.ServerUnreachable: FAILED,

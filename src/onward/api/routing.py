@@ -1,0 +1,101 @@
+"""The route of every resource: nobody gets to a handler without being asked who they are.
+
+A route that does not say what it asks for cannot be built, so that forgetting is not allowing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onward.api import signatures
+from onward.api.auth import Caller, caller_by_key, require
+from onward.api.body import StrictRequest
+from onward.api.permissions import Permission
+from onward.api.services import CALLER, Services, services_of
+from onward.api.signatures import Signatures
+from onward.errors import InvariantBroken
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class Route(APIRoute):
+    """A route that asks for a permission before it asks for anything else."""
+
+    permission: Permission
+    signed: bool
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - handed on
+        said = options.get("openapi_extra") or {}
+        try:
+            self.permission = Permission(str(said.get("x-permission")))
+        except ValueError:
+            raise InvariantBroken(
+                f"The route {path} does not say what it asks for: use **needs(Permission....)"
+            ) from None
+        self.signed = bool(said.get("x-signed"))
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Handler:
+        """Return FastAPI's handler, behind the question who calls and a strict body."""
+        answer = super().get_route_handler()
+        takes_json = self.body_field is not None
+        may_be_empty = self.body_field is not None and not self.body_field.field_info.is_required()
+
+        async def handle(request: Request) -> Response:
+            services = services_of(request)
+            strict = StrictRequest(
+                request.scope,
+                request.receive,
+                request._send,  # noqa: SLF001 - Starlette hands it on in the same way
+                max_bytes=services.settings.body_max_bytes,
+                timeout_s=services.settings.body_timeout_s,
+            )
+            await self._admit(strict, services)
+            # FastAPI would turn whatever the body raises into one and the same 400.
+            if takes_json and not (may_be_empty and not await strict.body()):
+                strict.refuse_other_types()
+                await strict.json()
+            return await answer(strict)
+
+        return handle
+
+    async def _admit(self, request: StrictRequest, services: Services) -> None:
+        if self.permission is Permission.PUBLIC:
+            return
+        caller = await self._caller(request, services)
+        require(caller, self.permission)
+        request.scope[CALLER] = caller
+
+    async def _caller(self, request: StrictRequest, services: Services) -> Caller:
+        if not (self.signed and signatures.signed(request.scope)):
+            return await caller_by_key(request.scope, services.keys)
+        # With a key besides, the key says who it is; but a signature that is there must be right.
+        by_key = None
+        if any(name == b"authorization" for name, _ in request.scope["headers"]):
+            by_key = await caller_by_key(request.scope, services.keys)
+            require(by_key, self.permission)
+        found: Signatures = request.app.state.signatures
+        sender = await found.caller(request)
+        return by_key or sender
+
+
+def router(prefix: str, tag: str) -> APIRouter:
+    """Make the router of a resource."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        route_class=Route,
+        redirect_slashes=False,
+        generate_unique_id_function=operation_id,
+    )
+
+
+def operation_id(route: APIRoute) -> str:
+    """Name an operation by its handler, so that clients are generated with stable names."""
+    return route.name

@@ -1,0 +1,56 @@
+"""What handlers work with: the stores of one process, and who is calling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from onward.api.auth import Caller
+from onward.errors import InvariantBroken
+from onward.settings import Settings
+from onward.store.commands import Commands
+from onward.store.database import Pool
+from onward.store.keys import Keys
+
+CALLER: Final = "onward.caller"  # where the route keeps the caller in the scope of a request
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that a handler may ask for."""
+
+    settings: Settings
+    pool: Pool
+    commands: Commands
+    keys: Keys
+
+
+def services_of(request: Request) -> Services:
+    """Return the services of the application that got this request."""
+    found = request.app.state.services
+    assert isinstance(found, Services)  # noqa: S101 - create_app has put it there
+    return found
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who makes this request; a route that is public has nobody to ask for."""
+    found = request.scope.get(CALLER)
+    if not isinstance(found, Caller):
+        raise InvariantBroken("A public route asks who is calling; nobody has been asked for a key")
+    return found
+
+
+# Dependencies are coroutines because FastAPI would run plain functions in a thread.
+async def _serving(request: Request) -> Services:
+    return services_of(request)
+
+
+async def _calling(request: Request) -> Caller:
+    return caller_of(request)
+
+
+Serving = Annotated[Services, Depends(_serving)]
+Calling = Annotated[Caller, Depends(_calling)]

@@ -1,0 +1,132 @@
+"""What people and pages look at: jobs, executions, their timelines, and what holds them up.
+
+Nothing here takes a lock or changes anything. Lists are read by key from where the last page ended,
+so that a page costs the same wherever it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import asyncpg
+
+from onward.core.lifecycles import EXECUTION
+from onward.store import queries
+from onward.store.database import Pool, answering
+
+_SQL = queries.load("browse.sql")
+# What is shown of a job and of an execution is written down once.
+SQL = {
+    name: text.replace("{job}", _SQL["of_job"]).replace("{execution}", _SQL["of_execution"])
+    for name, text in _SQL.items()
+}
+
+Row = dict[str, object]
+
+_JSON: Final = frozenset(
+    {"params", "selector", "counts", "detail", "late_result", "executions", "hosts"}
+)
+_LAST: Final = 2**63 - 1
+
+
+async def job(pool: Pool, job_id: int) -> Row | None:
+    """Return a job with its counters."""
+    return await _one(pool, SQL["job"], job_id)
+
+
+async def jobs(
+    pool: Pool,
+    *,
+    before: int = _LAST,
+    limit: int,
+    approval_state: str | None = None,
+    command_type: str | None = None,
+    external_id: str | None = None,
+) -> list[Row]:
+    """Return jobs, the newest first."""
+    return await _all(pool, SQL["jobs"], before, limit, approval_state, command_type, external_id)
+
+
+async def job_timeline(pool: Pool, job_id: int, *, after: int = 0, limit: int) -> list[Row]:
+    """Return what was done with a job, oldest first."""
+    return await _all(pool, SQL["job_timeline"], job_id, after, limit)
+
+
+async def execution(pool: Pool, execution_id: int) -> Row | None:
+    """Return one execution."""
+    return await _one(pool, SQL["execution"], execution_id)
+
+
+async def executions_of_job(
+    pool: Pool, job_id: int, *, after_host: int = 0, limit: int, statuses: Sequence[str] = ()
+) -> list[Row]:
+    """Return the executions of a job in the order of their hosts."""
+    query = SQL["executions_of_job"].replace("{filter}", _in(statuses))
+    return await _all(pool, query, job_id, after_host, limit)
+
+
+async def executions_of_host(
+    pool: Pool, host_id: int, *, before: int = _LAST, limit: int, statuses: Sequence[str] = ()
+) -> list[Row]:
+    """Return the executions of a host, the newest first."""
+    query = SQL["executions_of_host"].replace("{filter}", _in(statuses))
+    return await _all(pool, query, host_id, before, limit)
+
+
+async def execution_timeline(
+    pool: Pool, execution_id: int, *, after: int = 0, limit: int
+) -> list[Row]:
+    """Return every event that was addressed to an execution with its verdict, oldest first."""
+    return await _all(pool, SQL["execution_timeline"], execution_id, after, limit)
+
+
+async def why(pool: Pool, execution_id: int, *, lost_after_s: float) -> Row | None:
+    """Return everything that could hold an execution up."""
+    return await _one(pool, SQL["why"], execution_id, lost_after_s)
+
+
+async def workers(pool: Pool, *, lost_after_s: float) -> list[Row]:
+    """Return the workers of the last day, the newest first."""
+    return await _all(pool, SQL["workers"], lost_after_s)
+
+
+async def gauges(pool: Pool, *, lost_after_s: float) -> Row:
+    """Return how much of everything there is."""
+    row = await _one(pool, SQL["gauges"], lost_after_s)
+    assert row is not None  # noqa: S101 - counting always answers with one row
+    return row
+
+
+async def readiness(pool: Pool, *, lost_after_s: float, stuck_after_s: float) -> Row:
+    """Return what there is to say about whether work gets done."""
+    row = await _one(pool, SQL["readiness"], lost_after_s, stuck_after_s)
+    assert row is not None  # noqa: S101 - as above
+    return row
+
+
+def _in(statuses: Iterable[str]) -> str:
+    """Write a condition over statuses as literals, so that the planner can match an index."""
+    known = {str(status) for status in EXECUTION.states}
+    chosen = sorted(known.intersection(statuses))
+    listed = ", ".join(f"'{status}'" for status in chosen)
+    return f"e.status IN ({listed})" if chosen else "true"
+
+
+async def _one(pool: Pool, query: str, *parameters: object) -> Row | None:
+    with answering():
+        row = await pool.fetchrow(query, *parameters)
+    return None if row is None else _plain(row)
+
+
+async def _all(pool: Pool, query: str, *parameters: object) -> list[Row]:
+    with answering():
+        return [_plain(row) for row in await pool.fetch(query, *parameters)]
+
+
+def _plain(row: asyncpg.Record) -> Row:
+    return {
+        name: json.loads(value) if name in _JSON and isinstance(value, str) else value
+        for name, value in row.items()
+    }

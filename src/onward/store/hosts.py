@@ -1,0 +1,278 @@
+"""Hosts in PostgreSQL: who they are, what is forbidden on them, and what can be asked of them.
+
+A host keeps its id for ever. Whoever changes it says which version they have seen. A host that has
+a history is disabled, not deleted: its executions name it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+import asyncpg
+
+from onward.store import queries
+from onward.store.database import Pool, answering
+
+SQL = queries.load("hosts.sql")
+
+HostState = Literal["ACTIVE", "DISABLED"]
+
+
+class NewHost(NamedTuple):
+    """A host to be made or brought up to date; every field has been checked."""
+
+    name: str
+    labels: Mapping[str, str]
+    channel: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host, as it is now."""
+
+    host_id: int
+    name: str
+    labels: Mapping[str, str]
+    channel: str
+    address: str
+    state: HostState
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A command type that somebody has forbidden on a host."""
+
+    host_id: int
+    host_name: str
+    command_type: str
+    reason: str
+    owner: str
+    created_at: datetime
+    expires_at: datetime | None
+    in_force: bool  # by the clock of the database; false once it has expired
+
+
+@dataclass(frozen=True, slots=True)
+class CommandType:
+    """What can be asked of a host, and how carefully."""
+
+    name: str
+    needs_approval: bool
+    read_only: bool
+    timeout_s: float
+    max_retries: int
+
+
+class Imported(NamedTuple):
+    """What became of the hosts of an inventory."""
+
+    created: int
+    updated: int
+    unchanged: int
+
+
+class HostOutcome(StrEnum):
+    """What became of a change or a deletion."""
+
+    CHANGED = "CHANGED"
+    DELETED = "DELETED"
+    STALE = "STALE"  # somebody has changed the host since
+    IN_USE = "IN_USE"  # executions name the host; it can only be disabled
+    UNKNOWN_HOST = "UNKNOWN_HOST"
+
+
+class Changed(NamedTuple):
+    """What became of a change or a deletion, and the host as it is now, if there is one."""
+
+    outcome: HostOutcome
+    host: Host | None
+
+
+async def import_all(pool: Pool, hosts: Sequence[NewHost]) -> Imported:
+    """Make the hosts that are not there and change those that differ: all of them, or none.
+
+    No name may occur twice. The state of a host that is there stays: importing a disabled host
+    does not enable it. Hosts that are not among them are left alone.
+    """
+    with answering():
+        row = await pool.fetchrow(
+            SQL["import_all"],
+            [host.name for host in hosts],
+            [_json(host.labels) for host in hosts],
+            [host.channel for host in hosts],
+            [host.address for host in hosts],
+        )
+    assert row is not None  # noqa: S101 - counting always answers with one row
+    created, updated = row
+    return Imported(created, updated, len(hosts) - created - updated)
+
+
+async def create(pool: Pool, host: NewHost) -> Host | None:
+    """Make a host; `None` when the name is taken."""
+    name, labels, channel, address = host
+    with answering():
+        row = await pool.fetchrow(SQL["create"], name, _json(labels), channel, address)
+    return None if row is None else _host(row)
+
+
+async def get(pool: Pool, host_id: int) -> Host | None:
+    """Return a host as it is now."""
+    with answering():
+        row = await pool.fetchrow(SQL["get"], host_id)
+    return None if row is None else _host(row)
+
+
+async def page(
+    pool: Pool,
+    *,
+    after: int,
+    limit: int,
+    condition: str = "true",
+    parameters: Iterable[object] = (),
+) -> list[Host]:
+    """Return the next hosts after an id, in the order of the id.
+
+    The condition and its parameters come from `onward.core.selectors.to_sql(selector, first=3)`.
+    """
+    query = SQL["page"].replace("{chosen}", condition)
+    with answering():
+        return [_host(row) for row in await pool.fetch(query, after, limit, *parameters)]
+
+
+async def change(
+    pool: Pool,
+    host_id: int,
+    *,
+    version: int,
+    labels: Mapping[str, str] | None = None,
+    address: str | None = None,
+    channel: str | None = None,
+    state: HostState | None = None,
+) -> Changed:
+    """Change a host of this version; what is not given stays.
+
+    A disabled host is not chosen for new jobs. What jobs already have for it goes on.
+    """
+    stored = None if labels is None else _json(labels)
+    with answering():
+        row = await pool.fetchrow(SQL["change"], host_id, version, stored, address, channel, state)
+        if row is not None:
+            return Changed(HostOutcome.CHANGED, _host(row))
+        row = await pool.fetchrow(SQL["get"], host_id)
+    if row is None:
+        return Changed(HostOutcome.UNKNOWN_HOST, None)
+    return Changed(HostOutcome.STALE, _host(row))
+
+
+async def delete(pool: Pool, host_id: int, *, version: int) -> Changed:
+    """Delete a host of this version and the blocks on it, unless an execution names it.
+
+    Waits for jobs that are being submitted, and makes those that follow wait for it.
+    """
+    with answering():
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute(SQL["lock_to_delete"])
+            if await connection.fetchval(SQL["delete"], host_id, version) is not None:
+                return Changed(HostOutcome.DELETED, None)
+            row = await connection.fetchrow(SQL["get"], host_id)
+    if row is None:
+        return Changed(HostOutcome.UNKNOWN_HOST, None)
+    stale = row["version"] != version
+    return Changed(HostOutcome.STALE if stale else HostOutcome.IN_USE, _host(row))
+
+
+async def block(
+    pool: Pool,
+    host_id: int,
+    command_type: str,
+    *,
+    reason: str,
+    owner: str,
+    expires_at: datetime | None,
+) -> Block | None:
+    """Forbid a command type on a host, in place of any former block; `None` without such a host.
+
+    What runs already goes on. The type need not exist yet.
+    """
+    with answering():
+        row = await pool.fetchrow(SQL["block"], host_id, command_type, reason, owner, expires_at)
+    return None if row is None else Block(*row)
+
+
+async def unblock(pool: Pool, host_id: int, command_type: str) -> bool:
+    """Allow a command type on a host again; false if it was not forbidden."""
+    with answering():
+        return await pool.fetchval(SQL["unblock"], host_id, command_type) is not None
+
+
+async def blocks_of(pool: Pool, host_id: int) -> list[Block]:
+    """Return the blocks on a host, those that have expired as well."""
+    with answering():
+        return [Block(*row) for row in await pool.fetch(SQL["blocks_of"], host_id)]
+
+
+async def blocks_page(pool: Pool, *, after: tuple[int, str] = (0, ""), limit: int) -> list[Block]:
+    """Return the next blocks of all hosts after a host and command type, in that order."""
+    host_id, command_type = after
+    with answering():
+        rows = await pool.fetch(SQL["blocks_page"], host_id, command_type, limit)
+    return [Block(*row) for row in rows]
+
+
+async def types(pool: Pool) -> list[CommandType]:
+    """Return every command type, by name."""
+    with answering():
+        return [CommandType(*row) for row in await pool.fetch(SQL["types"])]
+
+
+async def get_type(pool: Pool, name: str) -> CommandType | None:
+    """Return a command type as it is now."""
+    with answering():
+        row = await pool.fetchrow(SQL["get_type"], name)
+    return None if row is None else CommandType(*row)
+
+
+async def put_type(
+    pool: Pool,
+    name: str,
+    *,
+    needs_approval: bool,
+    read_only: bool,
+    timeout_s: float,
+    max_retries: int,
+) -> CommandType:
+    """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
+    with answering():
+        row = await pool.fetchrow(
+            SQL["put_type"], name, needs_approval, read_only, timeout_s, max_retries
+        )
+    assert row is not None  # noqa: S101 - the query always answers with one row
+    return CommandType(*row)
+
+
+async def delete_type(pool: Pool, name: str) -> bool:
+    """Delete a command type; false if there was none.
+
+    Jobs do not hold it back: each took what it needs of its type when it was made, and runs to its
+    end without it. A block on the name stays, and forbids a later type of that name as well.
+    """
+    with answering():
+        return await pool.fetchval(SQL["delete_type"], name) is not None
+
+
+def _host(row: asyncpg.Record) -> Host:
+    host_id, name, labels, *rest = row
+    return Host(host_id, name, json.loads(labels), *rest)
+
+
+def _json(labels: Mapping[str, str]) -> str:
+    return json.dumps(dict(labels), ensure_ascii=False)

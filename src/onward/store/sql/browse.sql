@@ -1,0 +1,158 @@
+-- name: of_job
+SELECT j.id AS job_id, j.external_id, j.command_type, j.params, j.selector, j.max_concurrency,
+       j.read_only, j.timeout_s, j.max_retries, j.approval_state, j.requested_by, j.edited_by,
+       j.decided_by, j.decided_at, j.decision_reason, j.paused_at, j.cancelled_at, j.cancelled_by,
+       j.retry_of, j.total, j.version, j.created_at, j.updated_at,
+       (SELECT coalesce(jsonb_object_agg(c.status, c.n) FILTER (WHERE c.n <> 0), '{}')
+          FROM (SELECT status, sum(n) AS n FROM job_counts
+                 WHERE job_id = j.id GROUP BY status) AS c) AS counts
+  FROM jobs j;
+
+-- name: of_execution
+SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.epoch, e.version,
+       e.attempt, e.retries, e.due_at, e.deadline_at, e.worker_id, e.cause, e.exit_code, e.error,
+       e.late_result, e.created_at, e.updated_at, e.finished_at
+  FROM executions e
+  LEFT JOIN hosts h ON h.id = e.host_id;
+
+-- name: job
+{job}
+ WHERE j.id = $1;
+
+-- name: jobs
+-- The newest first, before the one where the last page ended.
+{job}
+ WHERE j.id < $1
+   AND ($3::text IS NULL OR j.approval_state = $3)
+   AND ($4::text IS NULL OR j.command_type = $4)
+   AND ($5::text IS NULL OR j.external_id = $5)
+ ORDER BY j.id DESC
+ LIMIT $2;
+
+-- name: job_timeline
+SELECT t.seq, t.at, t.event, t.by, t.detail
+  FROM job_timeline t
+ WHERE t.job_id = $1
+   AND t.seq > $2
+ ORDER BY t.seq
+ LIMIT $3;
+
+-- name: execution
+{execution}
+ WHERE e.id = $1;
+
+-- name: executions_of_job
+-- In the order of the hosts, which is the order of the index that finds them.
+{execution}
+ WHERE e.job_id = $1
+   AND e.host_id > $2
+   AND {filter}
+ ORDER BY e.host_id
+ LIMIT $3;
+
+-- name: executions_of_host
+-- The newest first.
+{execution}
+ WHERE e.host_id = $1
+   AND e.id < $2
+   AND {filter}
+ ORDER BY e.id DESC
+ LIMIT $3;
+
+-- name: execution_timeline
+SELECT t.seq, t.at, t.event, t.verdict, t.from_status, t.to_status, t.epoch, t.source, t.detail
+  FROM execution_timeline t
+ WHERE t.execution_id = $1
+   AND t.seq > $2
+ ORDER BY t.seq
+ LIMIT $3;
+
+-- name: why
+-- Everything that could hold one execution up, as it is at this moment. Which of it does is for
+-- `fleet/why.py` to say.
+SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.attempt, e.retries,
+       e.cause, e.error, e.due_at, e.deadline_at, e.updated_at, e.finished_at, e.worker_id,
+       e.due_at > now() AS not_due,
+       e.deadline_at <= now() AS overdue,
+       j.approval_state, j.paused_at, j.cancelled_at, j.cancelled_by, j.max_concurrency,
+       j.max_concurrency <= coalesce((
+           SELECT sum(c.n) FROM job_counts c
+            WHERE c.job_id = e.job_id AND c.status IN ({queued}, {running})), 0) AS at_limit,
+       EXISTS (SELECT FROM workers w WHERE w.stopped_at IS NULL
+                  AND w.beat_at >= now() - make_interval(secs => $2)) AS worker_lives,
+       mine.stopped_at IS NULL AND mine.beat_at >= now() - make_interval(secs => $2)
+           AS own_worker_lives,
+       mine.name AS worker,
+       coalesce(h.state, 'GONE') AS host_state,
+       b.command_type AS blocked_type, b.owner AS blocked_by, b.reason AS blocked_reason,
+       b.expires_at AS blocked_until,
+       held.id AS held_by, held.job_id AS held_by_job, held.since AS held_since,
+       ahead.id AS behind
+  FROM executions e
+  JOIN jobs j ON j.id = e.job_id
+  LEFT JOIN hosts h ON h.id = e.host_id
+  LEFT JOIN workers mine ON mine.id = e.worker_id
+  LEFT JOIN host_command_blocks b
+    ON b.host_id = e.host_id AND b.command_type = j.command_type
+   AND (b.expires_at IS NULL OR b.expires_at > now())
+  LEFT JOIN LATERAL (
+        SELECT r.id, r.job_id, r.updated_at AS since
+          FROM executions r
+         WHERE e.status = {queued}
+           AND r.host_id = e.host_id
+           AND r.status = {running}
+           AND NOT (r.read_only AND e.read_only)
+         ORDER BY r.id
+         LIMIT 1
+       ) AS held ON true
+  LEFT JOIN LATERAL (
+        SELECT q.id
+          FROM executions q
+          JOIN jobs k ON k.id = q.job_id
+         WHERE e.status = {queued}
+           AND q.host_id = e.host_id
+           AND q.status = {queued}
+           AND q.id < e.id
+           AND q.due_at <= now()
+           AND k.paused_at IS NULL
+           AND k.cancelled_at IS NULL
+         ORDER BY q.id
+         LIMIT 1
+       ) AS ahead ON true
+ WHERE e.id = $1;
+
+-- name: workers
+SELECT w.id AS worker_id, w.name, w.started_at, w.beat_at, w.progress_at, w.stopped_at,
+       w.stopped_at IS NULL AND w.beat_at >= now() - make_interval(secs => $1) AS lives,
+       (SELECT count(*) FROM executions e WHERE e.status = {running} AND e.worker_id = w.id)
+           AS running
+  FROM workers w
+ WHERE w.stopped_at IS NULL OR w.stopped_at > now() - interval '1 day'
+ ORDER BY w.id DESC
+ LIMIT 1000;
+
+-- name: gauges
+SELECT (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}')
+          FROM (SELECT status, sum(n) AS n FROM job_counts GROUP BY status) AS c) AS executions,
+       (SELECT count(*) FROM jobs WHERE approval_state = 'WAIT_APPROVAL' AND cancelled_at IS NULL)
+           AS jobs_waiting_for_approval,
+       (SELECT count(*) FROM outbox) AS outbox,
+       (SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM outbox)
+           AS outbox_oldest_s,
+       (SELECT count(*) FROM workers
+         WHERE stopped_at IS NULL AND beat_at >= now() - make_interval(secs => $1)) AS workers,
+       (SELECT coalesce(jsonb_object_agg(h.state, h.n), '{}')
+          FROM (SELECT state, count(*) AS n FROM hosts GROUP BY state) AS h) AS hosts,
+       (SELECT count(*) FROM executions
+         WHERE status = {running} AND deadline_at < now()) AS overdue;
+
+-- name: readiness
+-- Whether somebody not only breathes but gets on.
+SELECT (SELECT version_num FROM schema_revision) AS revision,
+       (SELECT count(*) FROM workers
+         WHERE stopped_at IS NULL AND beat_at >= now() - make_interval(secs => $1)) AS breathing,
+       (SELECT count(*) FROM workers
+         WHERE stopped_at IS NULL AND beat_at >= now() - make_interval(secs => $1)
+           AND progress_at >= now() - make_interval(secs => $2)) AS getting_on,
+       (SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM outbox)
+           AS outbox_oldest_s;

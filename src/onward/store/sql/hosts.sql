@@ -1,0 +1,125 @@
+-- name: import_all
+-- Hosts by name: who is not there is made, who differs is changed, who is the same stays as it is.
+-- The order of the names is the order of the locks, so that two imports of the same hosts wait for
+-- each other in a line and not in a circle. A row that does not differ is locked all the same: two
+-- imports at once leave what one of them wanted, and never a mixture.
+WITH written AS (
+    INSERT INTO hosts AS h (name, labels, channel, address)
+    SELECT w.name, w.labels::jsonb, w.channel, w.address
+      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+           AS w (name, labels, channel, address)
+     ORDER BY w.name COLLATE "C"
+        ON CONFLICT (name) DO UPDATE
+       SET labels = excluded.labels, channel = excluded.channel, address = excluded.address,
+           version = h.version + 1, updated_at = greatest(now(), h.updated_at)
+     WHERE (h.labels, h.channel, h.address)
+           IS DISTINCT FROM (excluded.labels, excluded.channel, excluded.address)
+    RETURNING h.version
+)
+-- A changed host has at least its second version.
+SELECT count(*) FILTER (WHERE version = 1) AS created,
+       count(*) FILTER (WHERE version > 1) AS updated
+  FROM written;
+
+-- name: create
+INSERT INTO hosts (name, labels, channel, address)
+VALUES ($1, $2::text::jsonb, $3, $4)
+    ON CONFLICT (name) DO NOTHING
+RETURNING id, name, labels, channel, address, state, version, created_at, updated_at;
+
+-- name: get
+SELECT id, name, labels, channel, address, state, version, created_at, updated_at
+  FROM hosts
+ WHERE id = $1;
+
+-- name: page
+-- {chosen} is a condition over hosts `h`, written from a selector; its parameters begin at $3.
+SELECT h.id, h.name, h.labels, h.channel, h.address, h.state, h.version, h.created_at, h.updated_at
+  FROM hosts h
+ WHERE h.id > $1
+   AND ({chosen})
+ ORDER BY h.id
+ LIMIT $2;
+
+-- name: change
+-- What is not given stays. Of two who have seen the same version one wins: the other waits for the
+-- row, and then finds a version that it has not seen.
+UPDATE hosts
+   SET labels = coalesce($3::text::jsonb, labels), address = coalesce($4, address),
+       channel = coalesce($5, channel), state = coalesce($6, state),
+       -- Our transaction may have begun before the one that we waited for.
+       version = version + 1, updated_at = greatest(now(), updated_at)
+ WHERE id = $1
+   AND version = $2
+RETURNING id, name, labels, channel, address, state, version, created_at, updated_at;
+
+-- name: lock_to_delete
+-- An execution names its host without a foreign key, so that making a million of them checks
+-- nothing a million times. Instead, whoever deletes a host keeps out whoever makes a job: a
+-- submission that is under way is waited for and its executions are seen, and one that comes later
+-- no longer finds the host. Nothing that plans, claims or reports writes a job, so none of it waits.
+LOCK TABLE jobs IN SHARE MODE;
+
+-- name: delete
+-- A statement of its own: its snapshot begins after the wait for the lock.
+DELETE FROM hosts h
+ WHERE h.id = $1
+   AND h.version = $2
+   AND NOT EXISTS (SELECT FROM executions e WHERE e.host_id = h.id)
+RETURNING h.id;
+
+-- name: block
+-- The lock on the host makes its deletion and this take turns; without it, a host that is deleted
+-- at this moment would be an error of the foreign key instead of a host that is not there.
+WITH host AS (
+    SELECT h.id, h.name FROM hosts h WHERE h.id = $1 FOR KEY SHARE
+), made AS (
+    INSERT INTO host_command_blocks AS b (host_id, command_type, reason, owner, expires_at)
+    SELECT host.id, $2, $3, $4, $5::timestamptz FROM host
+        ON CONFLICT (host_id, command_type) DO UPDATE
+       SET reason = excluded.reason, owner = excluded.owner, expires_at = excluded.expires_at,
+           created_at = now()
+    RETURNING b.*
+)
+SELECT made.host_id, host.name AS host_name, made.command_type, made.reason, made.owner,
+       made.created_at, made.expires_at,
+       made.expires_at IS NULL OR made.expires_at > now() AS in_force
+  FROM made
+  JOIN host ON host.id = made.host_id;
+
+-- name: unblock
+DELETE FROM host_command_blocks WHERE host_id = $1 AND command_type = $2 RETURNING host_id;
+
+-- name: blocks_of
+SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.created_at,
+       b.expires_at, b.expires_at IS NULL OR b.expires_at > now() AS in_force
+  FROM host_command_blocks b
+  JOIN hosts h ON h.id = b.host_id
+ WHERE b.host_id = $1
+ ORDER BY b.command_type;
+
+-- name: blocks_page
+SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.created_at,
+       b.expires_at, b.expires_at IS NULL OR b.expires_at > now() AS in_force
+  FROM host_command_blocks b
+  JOIN hosts h ON h.id = b.host_id
+ WHERE (b.host_id, b.command_type) > ($1, $2)
+ ORDER BY b.host_id, b.command_type
+ LIMIT $3;
+
+-- name: types
+SELECT name, needs_approval, read_only, timeout_s, max_retries FROM command_types ORDER BY name;
+
+-- name: get_type
+SELECT name, needs_approval, read_only, timeout_s, max_retries FROM command_types WHERE name = $1;
+
+-- name: put_type
+INSERT INTO command_types (name, needs_approval, read_only, timeout_s, max_retries)
+VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (name) DO UPDATE
+   SET needs_approval = excluded.needs_approval, read_only = excluded.read_only,
+       timeout_s = excluded.timeout_s, max_retries = excluded.max_retries
+RETURNING name, needs_approval, read_only, timeout_s, max_retries;
+
+-- name: delete_type
+DELETE FROM command_types WHERE name = $1 RETURNING name;

@@ -1,0 +1,153 @@
+"""The application on a database of the test's own, and keys to call it with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import httpx2
+import pytest
+from fastapi import APIRouter, FastAPI, Request
+from pydantic import Field
+from starlette.responses import JSONResponse, Response
+
+from onward.api.app import create_app
+from onward.api.conditional import etag, if_match, none_match, not_modified, stale
+from onward.api.models import Model, Name
+from onward.api.paging import Id, Limit
+from onward.api.permissions import Permission, needs
+from onward.api.problems import Problem
+from onward.api.resources import RESOURCES
+from onward.api.routing import router
+from onward.api.services import Calling, Services
+from onward.errors import GuardDrift, InvalidInput, ServerUnreachable
+from onward.store.keys import Keys
+from onward.wiring import Onward
+
+KeyFor = Callable[..., Awaitable[dict[str, str]]]
+BASE = "http://onward.test"
+
+
+@pytest.fixture
+def services(opened: Onward) -> Services:
+    """What handlers work with."""
+    return Services(
+        settings=opened.settings,
+        pool=opened.commands.pool,
+        commands=opened.commands,
+        keys=Keys(opened.commands.pool),
+    )
+
+
+@pytest.fixture
+def app(services: Services) -> FastAPI:
+    """The application with all its resources."""
+    return create_app(services)
+
+
+@pytest.fixture
+def key_for(services: Services) -> KeyFor:
+    """Make a key of a role; returns the headers to call with."""
+
+    async def make(role: str, person: str = "ann") -> dict[str, str]:
+        _, key = await services.keys.make(f"{role} of a test", person=person, role=role, by="test")
+        return {"Authorization": f"Bearer {key}"}
+
+    return make
+
+
+@pytest.fixture
+async def client(app: FastAPI, key_for: KeyFor) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client with the key of an admin."""
+    async with calling(app, await key_for("admin", person="root")) as found:
+        yield found
+
+
+@asynccontextmanager
+async def calling(
+    app: FastAPI, headers: dict[str, str] | None = None
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give a client that calls an application in this process."""
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url=BASE, headers=headers) as client:
+        yield client
+
+
+class Body(Model):
+    """What the sample takes."""
+
+    name: Name
+    count: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    ratio: float = 0.0
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+def sample_router() -> APIRouter:  # noqa: C901 - one small route after the other
+    """A resource that says back what it understood."""
+    sample = router("/sample", "sample")
+
+    @sample.post("", **needs(Permission.RUN))
+    async def make_sample(body: Body, caller: Calling) -> dict[str, Any]:
+        return {"name": body.name, "count": body.count, "by": caller.person}
+
+    @sample.get("", **needs(Permission.READ))
+    async def list_samples(limit: Limit = 100, name: str = "") -> dict[str, Any]:
+        return {"limit": limit, "name": name}
+
+    @sample.get("/{sample_id}", **needs(Permission.READ))
+    async def get_sample(sample_id: Id, request: Request) -> Response:
+        if none_match(request, sample_id):
+            return not_modified(sample_id)
+        return JSONResponse({"id": sample_id}, headers={"ETag": etag(sample_id)})
+
+    @sample.put("/{sample_id}", **needs(Permission.MANAGE))
+    async def change_sample(sample_id: Id, request: Request) -> dict[str, Any]:
+        """Change the sample, whose version is its id."""
+        version = if_match(request, what="sample")
+        if version != sample_id:
+            raise stale(sample_id)
+        return {"version": version}
+
+    @sample.post("/optional", **needs(Permission.RUN))
+    async def maybe_sample(body: Body | None = None) -> dict[str, Any]:
+        return {"name": None if body is None else body.name}
+
+    @sample.post("/raw", **needs(Permission.RUN))
+    async def raw_sample(request: Request) -> dict[str, Any]:
+        return {"bytes": sum([len(chunk) async for chunk in request.stream()])}
+
+    @sample.post("/signed", **needs(Permission.RUN, signed=True))
+    async def signed_sample(body: Body, caller: Calling) -> dict[str, Any]:
+        return {"name": body.name, "by": caller.person, "role": caller.role}
+
+    @sample.get("/fails/{kind}", **needs(Permission.PUBLIC))
+    async def failing_sample(kind: str) -> None:
+        raise FAILURES[kind]
+
+    return sample
+
+
+SECRET = "canary-4711"  # noqa: S105 - looked for in answers, where it must not be
+FAILURES: dict[str, Exception] = {
+    "bug": ZeroDivisionError(SECRET),
+    "drift": GuardDrift(SECRET),
+    "input": InvalidInput("params.a[0].b/c", "is not good"),
+    "server": ServerUnreachable(f"PostgreSQL at {SECRET} cannot be used"),
+    "problem": Problem(
+        418, "teapot", "Short and stout", "Tip me over.", extra={"n": 1}, headers={"X-Tea": "yes"}
+    ),
+}
+
+
+@pytest.fixture
+def sample_app(services: Services) -> FastAPI:
+    """An application with the sample and our own resources."""
+    return create_app(services, routers=[sample_router(), *RESOURCES])
+
+
+@pytest.fixture
+async def sample(sample_app: FastAPI, key_for: KeyFor) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the sample, with the key of an operator."""
+    async with calling(sample_app, await key_for("operator")) as found:
+        yield found
