@@ -1,12 +1,14 @@
 """The engine in one process: plans, claims, delivers, reports, and rescues what others lost.
 
-Four loops, none of which is itself a queued job:
+Six loops, none of which is itself a queued job:
 
-1. *Dispatch* plans what the outbox names, claims what is due on free hosts, and hands it over.
-2. *Breath* says that this worker lives; when it cannot, its runs will be somebody else's.
-3. *Reaper* puts right what nobody was told about: unplanned jobs, runs of dead workers, passed
+1. *Plan* queues executions of the jobs that the outbox names.
+2. *Claim* takes what is due on free hosts, and hands it over.
+3. *Report* writes down what became of it, in groups.
+4. *Breath* says that this worker lives; when it cannot, its runs will be somebody else's.
+5. *Reaper* puts right what nobody was told about: unplanned jobs, runs of dead workers, passed
    deadlines. It works from the tables alone, and any number of reapers may run.
-4. *Output* stores what the hosts print while they run.
+6. *Runs* stores what the hosts print while they run, and gives up those that had their time.
 
 PostgreSQL decides everything. The loops may overlap with those of other processes, be killed
 between any two statements, and be started again.
@@ -28,8 +30,9 @@ from onward.channels.base import Channel
 from onward.engines.pace import Pace
 from onward.engines.runs import Runs
 from onward.errors import ServerProblem
+from onward.fleet.publish import publish_outbox
 from onward.fleet.reap import reap
-from onward.store import executions, jobs, outbox, workers
+from onward.store import executions, jobs, workers
 from onward.store.database import Pool
 from onward.store.executions import Candidate, Claimed, Errand
 from onward.store.host_locks import HostLocks
@@ -66,31 +69,34 @@ class Engine:
         self._worker_id = 0
         self._got_on_at = time.monotonic()
         self._registered = asyncio.Event()
-        self._wake = asyncio.Event()
+        self._may_plan = asyncio.Event()
+        self._may_claim = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Work until `stopping` is set; then let what runs end, and leave."""
-        await self._repeat(stopping, self._register, self._pace.poll_s, unless=self._registered)
-        # It breathes, and keeps what is printed, also while it drains.
-        left = asyncio.Event()
-        loops = [
-            asyncio.create_task(self._repeat(left, self._beat, self._pace.beat_s)),
-            asyncio.create_task(self._repeat(left, self._store_output, self._pace.output_s)),
-            asyncio.create_task(self._repeat(stopping, self._reap, self._pace.reap_s)),
-        ]
-        try:
+        """Work until `stopping` is set; then let what runs end, and leave.
+
+        A bug in one of the loops ends all of them: an engine that does half of its work would look
+        alive.
+        """
+        pace, left = self._pace, asyncio.Event()
+        await self._repeat(stopping, self._register, pace.poll_s, unless=self._registered)
+        async with asyncio.TaskGroup() as loops:
+            # It breathes, reports and keeps what is printed also while it drains.
+            loops.create_task(self._repeat(left, self._beat, pace.beat_s))
+            loops.create_task(self._repeat(left, self._look_after_runs, pace.output_s))
+            reporting = loops.create_task(self._runs.report())
+            loops.create_task(self._repeat(stopping, self._reap, pace.reap_s))
+            loops.create_task(self._repeat(stopping, self._plan, pace.poll_s, wake=self._may_plan))
             await self._repeat(
-                stopping, lambda: self._dispatch(stopping), self._pace.poll_s, wake=self._wake
+                stopping, lambda: self._claim(stopping), pace.poll_s, wake=self._may_claim
             )
-        finally:
             await self._runs.drain()
-            for loop in loops:
-                loop.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
-            # If the server is away now, our breath will be missed instead.
-            with suppress(ServerProblem):
-                await self._locks.flush()
-                await workers.leave(self._pool, self._worker_id)
+            left.set()
+            reporting.cancel()
+        # If the server is away now, our breath will be missed instead.
+        with suppress(ServerProblem):
+            await self._locks.flush()
+            await workers.leave(self._pool, self._worker_id)
 
     async def _register(self) -> bool:
         self._worker_id = await workers.register(
@@ -128,47 +134,49 @@ class Engine:
         await workers.beat(self._pool, self._worker_id, still_s=still_s)
         return False
 
-    async def _store_output(self) -> bool:
+    async def _look_after_runs(self) -> bool:
+        self._runs.give_up_late()
         await self._runs.store_output()
         return False
 
     async def _reap(self) -> bool:
-        await self._stop_cancelled()
-        for job_id in await reap(
-            self._pool,
-            lost_after_s=self._pace.lost_after_s,
-            backoff=self._pace.backoff,
-            chance=self._chance,
-        ):
-            self._to_plan[job_id] = None
-            self._wake.set()
+        for stop in await executions.to_stop(self._pool, worker_id=self._worker_id):
+            self._runs.stop(*stop)
+        await self._wants_plan(
+            await reap(
+                self._pool,
+                lost_after_s=self._pace.lost_after_s,
+                backoff=self._pace.backoff,
+                chance=self._chance,
+            )
+        )
         return False
 
-    async def _stop_cancelled(self) -> None:
-        stops = await executions.to_stop(self._pool, worker_id=self._worker_id)
-        await asyncio.gather(*(self._runs.stop(*stop) for stop in stops))
-
-    async def _dispatch(self, stopping: asyncio.Event) -> bool:
-        """Plan and claim once; true if there may be more at once."""
-        planned = await self._plan()
-        room = min(self._pace.capacity - len(self._runs), self._pace.claim_max)
-        more = await self._claim(room, stopping) if room > 0 else False
-        self._got_on_at = time.monotonic()
-        return planned or more
-
     async def _plan(self) -> bool:
-        """Plan one batch of each job that has more; a word that is told twice does no harm."""
-        told = await outbox.take(self._pool, "plan_job", limit=100)
-        self._to_plan.update(dict.fromkeys(sorted(told)))
+        """Plan one batch of each job that has more; true if there may be more at once."""
+        await publish_outbox(self._pool, self._wants_plan)
         planned = False
         for job_id in list(self._to_plan):
             count = await jobs.plan(self._pool, job_id, batch=self._pace.plan_batch)
             if count < self._pace.plan_batch:
                 self._to_plan.pop(job_id, None)
-            planned = planned or count > 0
+            if count:
+                planned = True
+                self._may_claim.set()
         return planned
 
-    async def _claim(self, room: int, stopping: asyncio.Event) -> bool:
+    async def _wants_plan(self, job_ids: Sequence[int]) -> None:
+        """Remember jobs that are to be planned; one that is told twice does no harm."""
+        self._to_plan.update(dict.fromkeys(job_ids))
+        if job_ids:
+            self._may_plan.set()
+
+    async def _claim(self, stopping: asyncio.Event) -> bool:
+        """Claim once and begin what is ours; true if there may be more at once."""
+        self._got_on_at = time.monotonic()
+        room = min(self._pace.capacity - len(self._runs), self._pace.claim_max)
+        if room <= 0:
+            return False
         found = await executions.candidates(self._pool, after_host=self._after_host, limit=room)
         # Behind the last host, the walk begins again before the first.
         wrapped, self._after_host = not self._after_host, found[-1].host_id if found else 0
@@ -214,10 +222,11 @@ class Engine:
         return {job_id: self._errands[job_id] for job_id in wanted}
 
     def _run_ended(self, errand: Errand) -> None:
+        self._may_claim.set()
         if errand.max_concurrency is not None:
             # There is room for the next one of its job.
             self._to_plan[errand.job_id] = None
-        self._wake.set()
+            self._may_plan.set()
 
 
 async def _pause(seconds: float, unless: asyncio.Event) -> None:

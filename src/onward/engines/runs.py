@@ -10,42 +10,55 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple, NoReturn
 
 import structlog
 
 from onward.channels.base import Channel, Delivery, Target
 from onward.engines.pace import Pace
-from onward.errors import ChannelError, HostRefused, ServerProblem
+from onward.engines.reports import Reports
+from onward.errors import ChannelError, DeliveryUnknown, HostRefused
 from onward.fleet.output import Line, Output
 from onward.fleet.report import Attempt, handed_back, reported, unreported
 from onward.store import executions, logs
 from onward.store.database import Pool
-from onward.store.executions import Answer, Claimed, Errand, ExecutionEvent
-from onward.store.group_commit import GroupCommit
+from onward.store.executions import Claimed, Errand, ExecutionEvent
 from onward.store.host_locks import HostLocks
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.engine")
 
-_GROUP_MAX: Final = 2_000  # reports in one commit
 
-Ended = tuple[ExecutionEvent, Sequence[Line]]
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Run:
     """One attempt, from the moment that it is handed over."""
 
+    claimed: Claimed
+    errand: Errand
     channel: Channel
     delivery: Delivery
     output: Output
+    give_up_at: float
+    task: asyncio.Task[None] | None = None
+    stopping: asyncio.Task[None] | None = None
+    given_up: bool = False
     stored: bool = False  # whether some of its output has been stored already
 
 
+class _Ended(NamedTuple):
+    """What is to be reported; the run whose host is then let go, if this was its end."""
+
+    event: ExecutionEvent
+    lines: Sequence[Line]
+    run: _Run | None
+
+
 class Runs:
-    """The runs of one worker. `ended` is told of each that has let go of its host."""
+    """The runs of one worker. `ended` is told of each job that has let go of some hosts."""
 
     def __init__(
         self,
@@ -63,21 +76,29 @@ class Runs:
         self._chance = chance
         self._pace = pace
         self._ended = ended
-        self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: dict[int, _Run] = {}
         self._storing = asyncio.Lock()
-        self._reports: GroupCommit[Ended, Answer] = GroupCommit(
-            self._commit, wait_s=0.002, group_max=_GROUP_MAX
+        self._reports: Reports[_Ended] = Reports(
+            self._commit, settled=self._settled, pause_s=pace.poll_s
         )
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._under_way) + len(self._reports)
+
+    async def report(self) -> None:
+        """Report what ends, until this is cancelled."""
+        await self._reports.run()
 
     def begin(self, claimed: Claimed, errand: Errand) -> None:
         """Hand an attempt to its host; what comes of it is reported without further asking."""
-        task = asyncio.create_task(self._run(claimed, errand))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        channel = self._channels.get(claimed.channel) or _NoChannel(claimed.channel)
+        output = Output(claimed.execution_id, claimed.epoch, claimed.attempt)
+        # Before the deadline that the reaper keeps: the worker knows more about the attempt.
+        patience_s = claimed.timeout_s + self._pace.grace_s / 2
+        give_up_at = time.monotonic() + patience_s
+        run = _Run(claimed, errand, channel, _delivery(claimed, errand), output, give_up_at)
+        self._under_way[claimed.execution_id] = run
+        run.task = asyncio.create_task(self._run(run))
 
     async def hand_back(self, claimed: Sequence[Claimed]) -> None:
         """Queue again what was claimed and not begun: it costs neither a retry nor an attempt."""
@@ -86,11 +107,17 @@ class Runs:
             await executions.report(self._pool, events, ())
         self._locks.free((c.host_id, c.read_only) for c in claimed)
 
-    async def stop(self, execution_id: int, epoch: int) -> None:
+    def stop(self, execution_id: int, epoch: int) -> None:
         """Ask a host to stop a run that was cancelled; it is, once the host confirms."""
         run = self._under_way.get(execution_id)
         if run is None or run.delivery.epoch != epoch:
             return
+        # Nobody waits for a host that is slow to answer this, and none is asked twice at once.
+        if run.stopping is None or run.stopping.done():
+            run.stopping = asyncio.create_task(self._ask_to_stop(run))
+
+    async def _ask_to_stop(self, run: _Run) -> None:
+        execution_id = run.claimed.execution_id
         try:
             async with asyncio.timeout(self._pace.grace_s):
                 confirmed = await run.channel.cancel(run.delivery)
@@ -98,8 +125,16 @@ class Runs:
             log.info("cancel_unheard", execution_id=execution_id, problem=str(error))
             return
         if confirmed:
-            event = ExecutionEvent(execution_id, "cancel", epoch, "worker")
-            await self._reports.submit((event, run.output.take()))
+            event = ExecutionEvent(execution_id, "cancel", run.claimed.epoch, "worker")
+            self._reports.add(_Ended(event, run.output.take(), None))
+
+    def give_up_late(self) -> None:
+        """Stop waiting for hosts that have had their time."""
+        now = time.monotonic()
+        for run in [run for run in self._under_way.values() if run.give_up_at <= now]:
+            run.given_up = True
+            if run.task is not None:
+                run.task.cancel()
 
     async def store_output(self) -> None:
         """Store what has been printed so far by what still runs."""
@@ -113,52 +148,83 @@ class Runs:
 
     async def drain(self) -> None:
         """Let what runs end, for a while; what does not is given up, and others will rescue it."""
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=self._pace.drain_s)
-            for task in late:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.drain_s):
+                while tasks := self._tasks():
+                    await asyncio.wait(tasks)
+                await self._reports.drained()
+        if left := self._tasks():
+            log.warning("runs_left", runs=len(left))
+            for task in left:
                 task.cancel()
-            if late:
-                log.warning("runs_left", runs=len(late))
-                await asyncio.wait(late)
-        await self._reports.drain()
+            await asyncio.wait(left)
+        if len(self._reports):
+            log.warning("reports_left", reports=len(self._reports))
 
-    async def _run(self, claimed: Claimed, errand: Errand) -> None:
-        output = Output(claimed.execution_id, claimed.epoch, claimed.attempt)
-        try:
-            event = await self._deliver(claimed, errand, output)
-            await self._reports.submit((event, output.close()))
-        except ServerProblem as error:
-            # The row still says RUNNING and ours; its deadline will settle it.
-            log.warning("report_lost", execution_id=claimed.execution_id, problem=str(error))
-        finally:
-            self._locks.free([(claimed.host_id, claimed.read_only)])
-            self._ended(errand)
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [run.task for run in self._under_way.values() if run.task is not None]
 
-    async def _deliver(self, claimed: Claimed, errand: Errand, output: Output) -> ExecutionEvent:
-        attempt = Attempt(claimed.execution_id, claimed.epoch, claimed.retries, errand.max_retries)
-        backoff = self._pace.backoff
-        channel = self._channels.get(claimed.channel)
-        if channel is None:
-            missing = HostRefused(f"This worker has no channel {claimed.channel!r}.")
-            return unreported(attempt, missing, backoff, self._chance())
-        run = _Run(channel, _delivery(claimed, errand), output)
-        self._under_way[claimed.execution_id] = run
+    async def _run(self, run: _Run) -> None:
         try:
-            async with asyncio.timeout(claimed.timeout_s + self._pace.grace_s):
-                report = await channel.deliver(run.delivery, output)
-        except (ChannelError, TimeoutError) as error:
-            return unreported(attempt, error, backoff, self._chance())
-        finally:
-            del self._under_way[claimed.execution_id]
+            event = await self._deliver(run)
             if run.stored:
                 async with self._storing:
                     pass
+            self._reports.add(_Ended(event, run.output.close(), run))
+        finally:
+            del self._under_way[run.claimed.execution_id]
+
+    async def _deliver(self, run: _Run) -> ExecutionEvent:
+        attempt = Attempt(
+            run.claimed.execution_id,
+            run.claimed.epoch,
+            run.claimed.retries,
+            run.errand.max_retries,
+        )
+        backoff = self._pace.backoff
+        try:
+            report = await run.channel.deliver(run.delivery, run.output)
+        except asyncio.CancelledError:
+            if not run.given_up:
+                raise
+            late = TimeoutError(f"nothing was heard for {run.claimed.timeout_s:g} s")
+            return unreported(attempt, late, backoff, self._chance())
+        except ChannelError as error:
+            return unreported(attempt, error, backoff, self._chance())
+        except Exception as bug:  # noqa: BLE001 - a bug of one channel is not the end of the others
+            log.error(  # noqa: TRY400 - as text, because a rendered exception shows what it holds
+                "channel_bug",
+                execution_id=run.claimed.execution_id,
+                traceback="".join(traceback.format_exception(bug)),
+            )
+            unknown = DeliveryUnknown("The channel failed; the log of the worker says how.")
+            return unreported(attempt, unknown, backoff, self._chance())
         return reported(attempt, report, backoff, self._chance())
 
-    async def _commit(self, ended: Sequence[Ended]) -> Sequence[Answer]:
-        events = [event for event, _ in ended]
-        lines = [line for _, printed in ended for line in printed]
-        return await executions.report(self._pool, events, lines)
+    async def _commit(self, ended: Sequence[_Ended]) -> None:
+        events = [each.event for each in ended]
+        lines = [line for each in ended for line in each.lines]
+        await executions.report(self._pool, events, lines)
+
+    def _settled(self, ended: Sequence[_Ended]) -> None:
+        """Let go of the hosts of what is on disk."""
+        runs = [each.run for each in ended if each.run is not None]
+        self._locks.free((run.claimed.host_id, run.claimed.read_only) for run in runs)
+        for errand in {run.errand.job_id: run.errand for run in runs}.values():
+            self._ended(errand)
+
+
+class _NoChannel:
+    """Stands for a channel that this worker has not."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def deliver(self, _delivery: Delivery, _output: object) -> NoReturn:
+        raise HostRefused(f"This worker has no channel {self._name!r}.")
+
+    async def cancel(self, _delivery: Delivery) -> bool:
+        return False
 
 
 def _delivery(claimed: Claimed, errand: Errand) -> Delivery:

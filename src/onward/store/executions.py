@@ -120,11 +120,8 @@ async def report(
     """Record events together with what was printed before them: both are there, or neither."""
     with answering():
         async with pool.acquire() as connection:
-            if not lines:
-                return await EXECUTIONS.record(connection, events)
-            async with connection.transaction():
-                await logs.write(connection, lines)
-                return await EXECUTIONS.record(connection, events)
+            along = (SQL["report"], tuple(zip(*lines, strict=True))) if lines else None
+            return await EXECUTIONS.record(connection, events, along=along)
 
 
 async def to_stop(pool: Pool, *, worker_id: int) -> list[tuple[int, int]]:

@@ -85,16 +85,23 @@ class Guard(Generic[Key, State]):
         return _complete(events, answers)
 
     async def record(
-        self, connection: Connection, events: Sequence[Said[Key]], now: datetime | None = None
+        self,
+        connection: Connection,
+        events: Sequence[Said[Key]],
+        now: datetime | None = None,
+        *,
+        along: tuple[str, Sequence[object]] | None = None,
     ) -> list[Transition[State]]:
         """Record events in one statement on this connection, in the caller's transaction if any.
 
-        Takes the rows' locks until that transaction ends.
+        Takes the rows' locks until that transaction ends. `along` is a query that does something
+        besides, and what it takes after the seven parameters of the guarded path.
         """
+        query, more = along or (self._query, ())
         order, round_ends = _in_rounds(events)
         keys, names, epochs, sources, data = zip(*[events[at] for at in order], strict=True)
         rows = await connection.fetch(
-            self._query,
+            query,
             keys,
             names,
             _unless_empty(epochs),
@@ -102,6 +109,7 @@ class Guard(Generic[Key, State]):
             _unless_empty(data),
             round_ends,
             now,
+            *more,
         )
         answers: list[Transition[State] | None] = [None] * len(events)
         for row in rows:

@@ -1,22 +1,35 @@
-"""The outbox: words for whoever drives the work, written where they arose."""
+"""The outbox: words for whoever drives the work, written where they arose.
+
+A word is a hint. It is claimed for a while, handed on with no transaction open, and deleted when it
+was taken. Whoever dies in between has lost nothing: after a while somebody else hands it on again,
+and even if all words were lost, the reaper would find the same work in the tables.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from onward.store import queries
 from onward.store.database import Pool, answering
 
-_TAKE = """
-DELETE FROM outbox
- WHERE id IN (
-        SELECT id FROM outbox WHERE topic = $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
-RETURNING job_id
-"""
+SQL = queries.load("outbox.sql")
 
 
-async def take(pool: Pool, topic: str, *, limit: int) -> set[int]:
-    """Take words off the outbox, and return the jobs that they are about.
+class Word(NamedTuple):
+    """Something to be told."""
 
-    Whoever takes them and dies has lost nothing but time: a word is a hint, and the reaper finds
-    the same work in the tables.
-    """
+    id: int
+    topic: str
+    job_id: int
+
+
+async def claim(pool: Pool, *, limit: int, lease_s: float) -> list[Word]:
+    """Claim words for `lease_s`, the oldest first; nobody waits for what another has claimed."""
     with answering():
-        return {row["job_id"] for row in await pool.fetch(_TAKE, topic, limit)}
+        return [Word(*row) for row in await pool.fetch(SQL["claim"], limit, lease_s)]
+
+
+async def delete(pool: Pool, words: list[Word]) -> None:
+    """Delete words that were handed on."""
+    with answering():
+        await pool.execute(SQL["delete"], [word.id for word in words])

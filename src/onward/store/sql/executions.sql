@@ -1,38 +1,64 @@
 -- name: record
 SELECT * FROM record_executions_v1($1, $2, $3, $4, $5, $6, $7);
 
+-- name: report
+-- Events, and what was printed before them, in one statement: both are there, or neither.
+WITH printed AS (
+    INSERT INTO execution_logs (execution_id, epoch, line, stream, text)
+    SELECT * FROM unnest($8::bigint[], $9::bigint[], $10::integer[], $11::text[], $12::text[])
+)
+SELECT * FROM record_executions_v1($1, $2, $3, $4, $5, $6, $7);
+
 -- name: candidates
 -- The next execution of each host that has one due: a walk from host to host over the index of the
 -- queue, one step a host, however long the queue of each. It begins after the host at which the
 -- last walk ended, so that no host starves behind busier ones. It takes no lock and decides
 -- nothing: `claim` does.
-WITH RECURSIVE host AS (
-    (SELECT e.host_id FROM executions e
-      WHERE e.status = {queued} AND e.host_id > $1 ORDER BY e.host_id LIMIT 1)
+WITH RECURSIVE head AS (
+    (SELECT e.host_id, e.id, e.job_id, e.read_only, e.due_at
+       FROM executions e
+      WHERE e.status = {queued} AND e.host_id > $1
+      ORDER BY e.host_id, e.id
+      LIMIT 1)
     UNION ALL
-    SELECT (SELECT e.host_id FROM executions e
-             WHERE e.status = {queued} AND e.host_id > h.host_id ORDER BY e.host_id LIMIT 1)
-      FROM host h
-     WHERE h.host_id IS NOT NULL
+    SELECT next.*
+      FROM head h
+     CROSS JOIN LATERAL (
+            SELECT e.host_id, e.id, e.job_id, e.read_only, e.due_at
+              FROM executions e
+             WHERE e.status = {queued} AND e.host_id > h.host_id
+             ORDER BY e.host_id, e.id
+             LIMIT 1
+           ) AS next
+), closed AS MATERIALIZED (
+    -- Jobs that are held back; there are few of them, or none.
+    SELECT j.id FROM jobs j WHERE j.paused_at IS NOT NULL OR j.cancel_open
 )
 SELECT e.id, e.host_id, e.read_only
-  FROM host h
+  FROM head h
  CROSS JOIN LATERAL (
-        SELECT e.id, e.host_id, e.read_only
-          FROM executions e
-          JOIN jobs j ON j.id = e.job_id
-         WHERE e.status = {queued}
-           AND e.host_id = h.host_id
-           AND e.due_at <= now()
-           AND j.paused_at IS NULL
-           AND j.cancelled_at IS NULL
-         ORDER BY e.id
-         LIMIT 1
+        -- Mostly the head of the queue itself; if it may not run yet, whoever comes after it.
+        SELECT h.id, h.host_id, h.read_only
+         WHERE h.due_at <= now() AND h.job_id NOT IN (SELECT id FROM closed)
+        UNION ALL
+        (SELECT e.id, e.host_id, e.read_only
+           FROM executions e
+          WHERE e.status = {queued}
+            AND e.host_id = h.host_id
+            AND NOT (h.due_at <= now() AND h.job_id NOT IN (SELECT id FROM closed))
+            AND e.due_at <= now()
+            AND e.job_id NOT IN (SELECT id FROM closed)
+          ORDER BY e.id
+          LIMIT 1)
        ) AS e
- WHERE NOT EXISTS (
-        SELECT FROM executions r
-         WHERE r.status = {running} AND r.host_id = h.host_id
-           AND NOT (r.read_only AND e.read_only))
+       -- A question a host, in a form that is not turned into a join: a join would be made by
+       -- reading all runs there ever were since the table was last vacuumed.
+ WHERE (SELECT r.id
+          FROM executions r
+         WHERE r.status = {running}
+           AND r.host_id = h.host_id
+           AND NOT (r.read_only AND e.read_only)
+         LIMIT 1) IS NULL
  LIMIT $2;
 
 -- name: claim
@@ -62,7 +88,9 @@ WITH wanted AS MATERIALIZED (
            array_agg(CASE WHEN blocked_by IS NULL THEN 'claim' ELSE 'block' END ORDER BY id)
                AS events,
            array_agg(CASE WHEN blocked_by IS NULL
-                          THEN jsonb_build_object('worker_id', $2::bigint, 'grace_s', $3::float8)
+                          -- The same for all of them, so it is made once.
+                          THEN (SELECT jsonb_build_object(
+                                           'worker_id', $2::bigint, 'grace_s', $3::float8))
                           ELSE jsonb_build_object('cause', 'BLOCKED', 'error', blocked_by) END
                      ORDER BY id) AS data,
            count(*)::integer AS n
@@ -107,7 +135,8 @@ SELECT e.id, e.epoch, e.retries, j.max_retries
   JOIN jobs j ON j.id = e.job_id
  WHERE e.status = {running}
    AND e.deadline_at <= now()
- ORDER BY e.deadline_at
+ -- The order of the index of runs, so that it is walked and not gathered with all that is dead in it.
+ ORDER BY e.host_id
  LIMIT $1;
 
 -- name: unplanned
@@ -142,7 +171,7 @@ WITH lost AS (
              WHERE e.status = {running}
                AND (w.id IS NULL OR w.stopped_at IS NOT NULL
                     OR w.beat_at < now() - make_interval(secs => $1))
-             ORDER BY e.deadline_at
+             ORDER BY e.host_id
              LIMIT $2
                FOR NO KEY UPDATE OF e SKIP LOCKED
            ) AS e

@@ -40,6 +40,7 @@ DECLARE
     now_at timestamptz := coalesce(p_now, now());
     first  integer := 1;
     last   integer;
+    tx_now bigint := pg_current_xact_id()::text::bigint; -- once, not for every row
 BEGIN
     FOREACH last IN ARRAY p_round_ends LOOP
         RETURN QUERY
@@ -106,8 +107,9 @@ BEGIN
                       c.status, c.epoch, c.version<<returned>>
         ), told AS (
             INSERT INTO <<timeline>>
-                   (at, <<timeline key>>, event, verdict, from_status, to_status, epoch, source, detail)
-            SELECT now_at, j.key, j.event, j.verdict, j.status, j.target,
+                   (at, tx, <<timeline key>>, event, verdict, from_status, to_status, epoch,
+                    source, detail)
+            SELECT now_at, tx_now, j.key, j.event, j.verdict, j.status, j.target,
                    coalesce(j.told, j.epoch), j.source, j.data
               FROM judged j
         )<<afterwards>>

@@ -28,8 +28,19 @@ ALTER TABLE onward.jobs
     ADD COLUMN asked     jsonb,
     ADD COLUMN retry_of  bigint;
 
+-- Jobs that nothing may be claimed of.
+CREATE INDEX jobs_held ON onward.jobs (id) WHERE paused_at IS NOT NULL OR cancel_open;
+
 -- Whether a worker also gets on, and does not only breathe.
 ALTER TABLE onward.workers ADD COLUMN progress_at timestamptz NOT NULL DEFAULT now();
+
+-- The second wall and the question whether a host is busy, in one index: of the exclusive runs each
+-- host has room for one, of those that share it for any number.
+DROP INDEX onward.executions_exclusive;
+DROP INDEX onward.executions_running;
+CREATE UNIQUE INDEX executions_exclusive
+    ON onward.executions (host_id, (CASE WHEN read_only THEN id ELSE 0 END))
+    WHERE status = 'RUNNING';
 
 -- A host's own history, and what of a job went wrong among a million that went right.
 CREATE INDEX executions_host ON onward.executions (host_id, id);
