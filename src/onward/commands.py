@@ -7,7 +7,8 @@ network did. Bad input is another matter: it raises `InvalidInput` before anythi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 import asyncpg
@@ -16,6 +17,7 @@ from onward.fleet import commands as fleet
 from onward.fleet.commands import CommandId, new_command_id
 from onward.store import inputs
 from onward.store.commands import Row
+from onward.store.database import Connection
 from onward.store.transitions import Answer, CommandState, Event
 from onward.wiring import current
 
@@ -200,12 +202,24 @@ async def get_timeline(cmd_id: CommandId) -> list[Row]:
 
 async def execute(query: str, *args: object) -> str:
     """Run SQL of your own on Onward's database; returns PostgreSQL's word for what it did."""
-    return await current().commands.pool.execute(query, *args)
+    async with _own_words() as connection:
+        return await connection.execute(query, *args)
 
 
 async def fetch(query: str, *args: object) -> list[asyncpg.Record]:
     """Run a query of your own on Onward's database."""
-    return await current().commands.pool.fetch(query, *args)
+    async with _own_words() as connection:
+        return await connection.fetch(query, *args)
+
+
+@asynccontextmanager
+async def _own_words() -> AsyncIterator[Connection]:
+    """Lend a connection to somebody else's SQL, and undo what it did to the session."""
+    async with current().commands.pool.acquire() as connection:
+        try:
+            yield connection
+        finally:
+            await connection.reset()
 
 
 async def _refused_by_node(

@@ -111,8 +111,7 @@ def test_parameters_and_ids_arrive_as_they_were_sent(
     async def scenario():
         async with world(way) as here:
             heard = Heard()
-            sent = delivery(command_id, command_type="echo")
-            object.__setattr__(sent, "params", params)
+            sent = delivery(command_id, command_type="echo")._replace(params=params)
             await here.calm.deliver(sent, heard)
             assert json.loads(heard.lines[0][1]) == params
             assert here.fleet.journal.effects[0].command_id == command_id

@@ -20,7 +20,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -32,6 +32,7 @@ from onward.engines.runs import Runs
 from onward.errors import ServerProblem
 from onward.fleet.publish import publish_outbox
 from onward.fleet.reap import reap
+from onward.fleet.report import handed_back
 from onward.store import executions, jobs, workers
 from onward.store.database import Pool
 from onward.store.executions import Candidate, Claimed, Errand
@@ -41,7 +42,9 @@ __all__ = ["Engine", "Pace"]
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.engine")
 
-_ERRANDS_KNOWN: Final = 256  # jobs whose errand is remembered, to spare a look-up
+# Jobs whose errand is remembered, to spare a look-up; large ones are not.
+_ERRANDS_KNOWN: Final = 2_048
+_ERRAND_MAX: Final = 16_384
 
 
 class Engine:
@@ -60,13 +63,14 @@ class Engine:
         self._locks = locks
         self._chance = chance
         self._pace = pace or Pace()
-        self._runs = Runs(
-            pool, locks, channels, chance=chance, pace=self._pace, ended=self._run_ended
-        )
+        self._runs = Runs(pool, locks, channels, chance=chance, pace=self._pace, hand_over=self)
         self._errands: dict[int, Errand] = {}
         self._to_plan: dict[int, None] = {}  # jobs that have more to plan, in the order of asking
         self._after_host = 0
-        self._worker_id = 0
+        self._more_hosts = True  # whether the last walk ended before the last host
+        self._doubt_at: float | None = None  # when a claim may have been made that nobody heard of
+        self._leaving = False
+        self.worker_id = 0
         self._got_on_at = time.monotonic()
         self._registered = asyncio.Event()
         self._may_plan = asyncio.Event()
@@ -81,6 +85,7 @@ class Engine:
         pace, left = self._pace, asyncio.Event()
         await self._repeat(stopping, self._register, pace.poll_s, unless=self._registered)
         async with asyncio.TaskGroup() as loops:
+            self._loops = loops
             # It breathes, reports and keeps what is printed also while it drains.
             loops.create_task(self._repeat(left, self._beat, pace.beat_s))
             loops.create_task(self._repeat(left, self._look_after_runs, pace.output_s))
@@ -90,18 +95,17 @@ class Engine:
             await self._repeat(
                 stopping, lambda: self._claim(stopping), pace.poll_s, wake=self._may_claim
             )
+            self._leaving = True
             await self._runs.drain()
             left.set()
             reporting.cancel()
         # If the server is away now, our breath will be missed instead.
         with suppress(ServerProblem):
             await self._locks.flush()
-            await workers.leave(self._pool, self._worker_id)
+            await workers.leave(self._pool, self.worker_id)
 
     async def _register(self) -> bool:
-        self._worker_id = await workers.register(
-            self._pool, f"{socket.gethostname()}:{os.getpid()}"
-        )
+        self.worker_id = await workers.register(self._pool, f"{socket.gethostname()}:{os.getpid()}")
         self._registered.set()
         return True
 
@@ -124,6 +128,7 @@ class Engine:
                 more = await step()
             except ServerProblem as error:
                 log.warning("server_away", problem=str(error))
+                self.doubt()
             if not more:
                 await _pause(pause_s, wake or stopping)
             if wake is not None:
@@ -131,7 +136,7 @@ class Engine:
 
     async def _beat(self) -> bool:
         still_s = time.monotonic() - self._got_on_at
-        await workers.beat(self._pool, self._worker_id, still_s=still_s)
+        await workers.beat(self._pool, self.worker_id, still_s=still_s)
         return False
 
     async def _look_after_runs(self) -> bool:
@@ -140,7 +145,9 @@ class Engine:
         return False
 
     async def _reap(self) -> bool:
-        for stop in await executions.to_stop(self._pool, worker_id=self._worker_id):
+        if self._doubt_at and time.monotonic() > self._doubt_at + 2 * self._pace.lost_after_s:
+            await self._disown()
+        for stop in await executions.to_stop(self._pool, worker_id=self.worker_id):
             self._runs.stop(*stop)
         await self._wants_plan(
             await reap(
@@ -152,6 +159,16 @@ class Engine:
         )
         return False
 
+    async def _disown(self) -> None:
+        """Hand back what the table says is ours and nobody here has begun."""
+        self._doubt_at = None
+        older_s = self._pace.lost_after_s
+        held = await executions.held_by(self._pool, self.worker_id, older_s=older_s)
+        lost = [handed_back(*each) for each in held if not self._runs.holds(*each)]
+        if lost:
+            log.warning("claims_disowned", claims=len(lost))
+            await executions.report(self._pool, lost, ())
+
     async def _plan(self) -> bool:
         """Plan one batch of each job that has more; true if there may be more at once."""
         await publish_outbox(self._pool, self._wants_plan)
@@ -162,6 +179,8 @@ class Engine:
                 self._to_plan.pop(job_id, None)
             if count:
                 planned = True
+                await self._known([job_id])
+                self._more_hosts = True
                 self._may_claim.set()
         return planned
 
@@ -176,20 +195,25 @@ class Engine:
         self._got_on_at = time.monotonic()
         room = min(self._pace.capacity - len(self._runs), self._pace.claim_max)
         if room <= 0:
+            self._more_hosts = True
             return False
-        found = await executions.candidates(self._pool, after_host=self._after_host, limit=room)
+        start = self._after_host
+        found = await executions.candidates(self._pool, after_host=start, limit=room)
+        self._more_hosts = len(found) == room
         # Behind the last host, the walk begins again before the first.
-        wrapped, self._after_host = not self._after_host, found[-1].host_id if found else 0
-        if not found:
-            return not wrapped
-        claimed = await self._take(found)
-        known = await self._known(claimed)
-        if stopping.is_set():
-            await self._runs.hand_back(claimed)
-            return False
+        self._after_host = found[-1].host_id if self._more_hosts else 0
+        if found:
+            claimed = await self._take(found)
+            known = await self._known(run.job_id for run in claimed)
+            if stopping.is_set():
+                await self._runs.hand_back(claimed)
+                return False
+            self._begin(claimed, known)
+        return self._more_hosts or start > 0
+
+    def _begin(self, claimed: Sequence[Claimed], known: Mapping[int, Errand]) -> None:
         for run in claimed:
             self._runs.begin(run, known[run.job_id])
-        return bool(claimed)
 
     async def _take(self, found: Sequence[Candidate]) -> list[Claimed]:
         """Take the hosts of what was found, then claim what is still free."""
@@ -202,7 +226,7 @@ class Engine:
             claimed, _ = await executions.claim(
                 self._pool,
                 [c.execution_id for c in wanted],
-                worker_id=self._worker_id,
+                worker_id=self.worker_id,
                 grace_s=self._pace.grace_s,
             )
             ours.update(c.execution_id for c in claimed)
@@ -210,23 +234,56 @@ class Engine:
             self._locks.free((c.host_id, c.read_only) for c in wanted if c.execution_id not in ours)
         return claimed
 
-    async def _known(self, claimed: Sequence[Claimed]) -> Mapping[int, Errand]:
-        """Return the errands of what was claimed, by their jobs."""
-        wanted = {run.job_id for run in claimed}
-        if missing := wanted - self._errands.keys():
-            if len(self._errands) + len(missing) > _ERRANDS_KNOWN:
+    async def _known(self, job_ids: Iterable[int]) -> Mapping[int, Errand]:
+        """Return the errands of jobs."""
+        wanted = set(job_ids)
+        known = {job_id: self._errands[job_id] for job_id in wanted & self._errands.keys()}
+        if missing := wanted - known.keys():
+            found = await executions.errands(self._pool, sorted(missing))
+            known.update((errand.job_id, errand) for errand in found)
+            if len(self._errands) + len(found) > _ERRANDS_KNOWN:
                 self._errands.clear()
-                missing = wanted
-            for errand in await executions.errands(self._pool, sorted(missing)):
-                self._errands[errand.job_id] = errand
-        return {job_id: self._errands[job_id] for job_id in wanted}
+            self._errands.update(
+                (errand.job_id, errand) for errand in found if len(errand.params) < _ERRAND_MAX
+            )
+        return known
 
-    def _run_ended(self, errand: Errand) -> None:
+    def allowed(self) -> bool:
+        """Whether what is next on a host may be claimed at once.
+
+        Not while hosts wait that no walk has come to: those which are held already would keep
+        them waiting for ever.
+        """
+        return not (self._more_hosts or self._leaving)
+
+    def doubt(self) -> None:
+        """Take note that a claim may have been made whose answer was lost."""
+        self._doubt_at = time.monotonic()
+
+    def ended(self, jobs: Sequence[Errand], following: Sequence[Claimed]) -> None:
+        """Take note of jobs that have let go of hosts, and begin what follows on others."""
         self._may_claim.set()
-        if errand.max_concurrency is not None:
-            # There is room for the next one of its job.
-            self._to_plan[errand.job_id] = None
+        if limited := [job.job_id for job in jobs if job.max_concurrency is not None]:
+            # There is room for the next ones of these jobs.
+            self._to_plan.update(dict.fromkeys(limited))
             self._may_plan.set()
+        if following:
+            self._loops.create_task(self._follow(following))
+
+    async def _follow(self, claimed: Sequence[Claimed]) -> None:
+        """Begin what was claimed on hosts that are held already."""
+        try:
+            known = await self._known(run.job_id for run in claimed)
+        except ServerProblem as error:
+            # They are ours by the table, and nobody runs them; whoever looks will hand them back.
+            log.warning("server_away", problem=str(error))
+            self._locks.free((c.host_id, c.read_only) for c in claimed)
+            self.doubt()
+            return
+        if self._leaving:
+            await self._runs.hand_back(claimed)
+            return
+        self._begin(claimed, known)
 
 
 async def _pause(seconds: float, unless: asyncio.Event) -> None:

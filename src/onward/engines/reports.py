@@ -22,16 +22,17 @@ _FLIGHTS: Final = 2  # one group is at the disk while the next is being prepared
 _GROUP_MAX: Final = 1_000
 
 Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 
 
-class Reports(Generic[Item]):
-    """Hands items to `commit` in groups, in the order of their coming, and then to `settled`."""
+class Reports(Generic[Item, Outcome]):
+    """Hands items to `commit` in groups, and the groups with what came of them to `settled`."""
 
     def __init__(
         self,
-        commit: Callable[[Sequence[Item]], Awaitable[object]],
+        commit: Callable[[Sequence[Item]], Awaitable[Outcome]],
         *,
-        settled: Callable[[Sequence[Item]], None],
+        settled: Callable[[Sequence[Item], Outcome], None],
         pause_s: float,
     ) -> None:
         self._commit = commit
@@ -74,7 +75,7 @@ class Reports(Generic[Item]):
     async def _reported(self, group: Sequence[Item]) -> bool:
         self._under_way += len(group)
         try:
-            await self._commit(group)
+            outcome = await self._commit(group)
         except ServerProblem as error:
             log.warning("reports_wait", reports=len(group), problem=str(error))
             self._waiting.extendleft(reversed(group))
@@ -82,7 +83,7 @@ class Reports(Generic[Item]):
             return False
         finally:
             self._under_way -= len(group)
-        self._settled(group)
+        self._settled(group, outcome)
         if not len(self):
             self._none.set()
         return True

@@ -15,14 +15,14 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 import structlog
 
 from onward.channels.base import Channel, Delivery, Target
 from onward.engines.pace import Pace
 from onward.engines.reports import Reports
-from onward.errors import ChannelError, DeliveryUnknown, HostRefused
+from onward.errors import ChannelError, DeliveryUnknown, HostRefused, ServerProblem
 from onward.fleet.output import Line, Output
 from onward.fleet.report import Attempt, handed_back, reported, unreported
 from onward.store import executions, logs
@@ -49,6 +49,24 @@ class _Run:
     stored: bool = False  # whether some of its output has been stored already
 
 
+class HandOver(Protocol):
+    """What an engine says when runs have ended."""
+
+    worker_id: int
+
+    def allowed(self) -> bool:
+        """Whether what is next on a host may be claimed at once, past the walk over all hosts."""
+        ...
+
+    def doubt(self) -> None:
+        """Take note that a claim may have been made whose answer was lost."""
+        ...
+
+    def ended(self, jobs: Sequence[Errand], following: Sequence[Claimed]) -> None:
+        """Take note of jobs that have let go of hosts, and begin what follows on others."""
+        ...
+
+
 class _Ended(NamedTuple):
     """What is to be reported; the run whose host is then let go, if this was its end."""
 
@@ -58,7 +76,7 @@ class _Ended(NamedTuple):
 
 
 class Runs:
-    """The runs of one worker. `ended` is told of each job that has let go of some hosts."""
+    """The runs of one worker; `hand_over` says what follows on a host when one has ended."""
 
     def __init__(
         self,
@@ -68,17 +86,17 @@ class Runs:
         *,
         chance: Callable[[], float],
         pace: Pace,
-        ended: Callable[[Errand], None],
+        hand_over: HandOver,
     ) -> None:
         self._pool = pool
         self._locks = locks
         self._channels = channels
         self._chance = chance
         self._pace = pace
-        self._ended = ended
+        self._hand_over = hand_over
         self._under_way: dict[int, _Run] = {}
         self._storing = asyncio.Lock()
-        self._reports: Reports[_Ended] = Reports(
+        self._reports: Reports[_Ended, Sequence[Claimed]] = Reports(
             self._commit, settled=self._settled, pause_s=pace.poll_s
         )
 
@@ -201,17 +219,47 @@ class Runs:
             return unreported(attempt, unknown, backoff, self._chance())
         return reported(attempt, report, backoff, self._chance())
 
-    async def _commit(self, ended: Sequence[_Ended]) -> None:
+    def holds(self, execution_id: int, epoch: int) -> bool:
+        """Whether this attempt is under way here."""
+        run = self._under_way.get(execution_id)
+        return run is not None and run.claimed.epoch == epoch
+
+    async def _commit(self, ended: Sequence[_Ended]) -> Sequence[Claimed]:
+        """Write down what ended; returns what was claimed on the same hosts in the same breath."""
         events = [each.event for each in ended]
         lines = [line for each in ended for line in each.lines]
-        await executions.report(self._pool, events, lines)
+        hosts = [
+            each.run.claimed.host_id
+            for each in ended
+            if each.run is not None and not each.run.claimed.read_only
+        ]
+        if not (hosts and self._hand_over.allowed()):
+            await executions.report(self._pool, events, lines)
+            return ()
+        try:
+            return await executions.report_and_claim(
+                self._pool,
+                events,
+                lines,
+                hosts=hosts,
+                worker_id=self._hand_over.worker_id,
+                grace_s=self._pace.grace_s,
+            )
+        except ServerProblem:
+            self._hand_over.doubt()
+            raise
 
-    def _settled(self, ended: Sequence[_Ended]) -> None:
-        """Let go of the hosts of what is on disk."""
+    def _settled(self, ended: Sequence[_Ended], following: Sequence[Claimed]) -> None:
+        """Let go of the hosts of what is on disk, except those on which something follows."""
         runs = [each.run for each in ended if each.run is not None]
-        self._locks.free((run.claimed.host_id, run.claimed.read_only) for run in runs)
-        for errand in {run.errand.job_id: run.errand for run in runs}.values():
-            self._ended(errand)
+        kept = {claimed.host_id for claimed in following}
+        self._locks.free(
+            (run.claimed.host_id, run.claimed.read_only)
+            for run in runs
+            if run.claimed.read_only or run.claimed.host_id not in kept
+        )
+        jobs = {run.errand.job_id: run.errand for run in runs}
+        self._hand_over.ended(list(jobs.values()), following)
 
 
 class _NoChannel:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from onward.channels.base import Report
 from onward.core.retry import AfterFailure, Backoff, Cause, after_failure
@@ -11,11 +12,11 @@ from onward.errors import DeliveryUnknown, HostBusy, HostRefused, NotDelivered
 from onward.store.executions import ExecutionEvent
 
 _TIMED_OUT_CODE = 124  # the exit code of a command that its host stopped at the time limit
+_WORKER = "worker"  # who says it
 _BUSY_S = 1.0  # until a host that was busy with something else is asked again
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """An attempt, as far as its report needs to know it."""
 
     execution_id: int
@@ -27,7 +28,8 @@ class Attempt:
 def reported(attempt: Attempt, report: Report, backoff: Backoff, chance: float) -> ExecutionEvent:
     """The event for what the host itself has said."""
     if report.succeeded:
-        return _event(attempt, "succeed", exit_code=report.exit_code)
+        data = _succeeded(report.exit_code)
+        return ExecutionEvent(attempt.execution_id, "succeed", attempt.epoch, _WORKER, data)
     cause = Cause.TIMED_OUT if report.exit_code == _TIMED_OUT_CODE else Cause.FAILED
     return failed(attempt, cause, backoff, chance, exit_code=report.exit_code, error=report.error)
 
@@ -70,12 +72,18 @@ def failed(
     return _event(attempt, cause.terminal_event, **data)
 
 
+@lru_cache(maxsize=256)
+def _succeeded(exit_code: int | None) -> str | None:
+    """What is written of a success: the same few words thousands of times a second."""
+    return None if exit_code is None else json.dumps({"exit_code": exit_code})
+
+
 def _event(attempt: Attempt, name: str, **data: object) -> ExecutionEvent:
     said = {key: value for key, value in data.items() if value is not None}
     return ExecutionEvent(
         attempt.execution_id,
         name,
         attempt.epoch,
-        "worker",
+        _WORKER,
         json.dumps(said, ensure_ascii=True) if said else None,
     )

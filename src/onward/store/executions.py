@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import asyncpg
+
 from onward.core.verdicts import Transition
 from onward.store import logs, queries
 from onward.store.database import Pool, answering
@@ -36,6 +38,13 @@ class ExecutionEvent(NamedTuple):
 Answer = Transition[ExecutionState]
 
 EXECUTIONS = Guard[int, ExecutionState](SQL["record"], ExecutionState)
+
+_CLAIM = SQL["claim"].replace("{ids}", "$1")
+_CLAIM_HEADS = SQL["claim"].replace("{ids}", f"ARRAY({SQL['heads']})")
+
+# What PostgreSQL says when two workers want one host and the first wall is down: whose connection
+# that holds the locks was cut. Two who want two hosts of each other's may also wait in a circle.
+_SECOND_WALL = (asyncpg.UniqueViolationError, asyncpg.DeadlockDetectedError)
 
 _EVENT = 8  # the column of `claim` that follows the answer of the guarded path
 
@@ -93,9 +102,19 @@ async def candidates(pool: Pool, *, after_host: int, limit: int) -> list[Candida
 async def claim(
     pool: Pool, wanted: Sequence[int], *, worker_id: int, grace_s: float
 ) -> tuple[list[Claimed], list[int]]:
-    """Claim what is still free; returns what is ours, and what a rule has blocked."""
-    with answering():
-        rows = await pool.fetch(SQL["claim"], wanted, worker_id, grace_s)
+    """Claim what is still free; returns what is ours, and what a rule has blocked.
+
+    Nothing is, if the second wall says that one of the hosts is not free after all.
+    """
+    try:
+        with answering():
+            rows = await pool.fetch(_CLAIM, wanted, worker_id, grace_s)
+    except _SECOND_WALL:
+        return [], []
+    return _claimed(rows)
+
+
+def _claimed(rows: Sequence[asyncpg.Record]) -> tuple[list[Claimed], list[int]]:
     claimed, blocked = [], []
     for row in rows:
         event, execution_id = row[_EVENT], row[_EVENT + 1]
@@ -120,8 +139,42 @@ async def report(
     """Record events together with what was printed before them: both are there, or neither."""
     with answering():
         async with pool.acquire() as connection:
-            along = (SQL["report"], tuple(zip(*lines, strict=True))) if lines else None
-            return await EXECUTIONS.record(connection, events, along=along)
+            return await EXECUTIONS.record(connection, events, along=_printing(lines))
+
+
+async def report_and_claim(
+    pool: Pool,
+    events: Sequence[ExecutionEvent],
+    lines: Sequence[logs.NewLine],
+    *,
+    hosts: Sequence[int],
+    worker_id: int,
+    grace_s: float,
+) -> list[Claimed]:
+    """Record events as `report` does, and claim what is next on `hosts`, in one transaction.
+
+    The hosts are held by this worker for itself, and what is claimed wants its host for itself.
+    """
+    try:
+        with answering():
+            async with pool.acquire() as connection, connection.transaction():
+                await EXECUTIONS.record(connection, events, along=_printing(lines))
+                rows = await connection.fetch(_CLAIM_HEADS, hosts, worker_id, grace_s)
+    except _SECOND_WALL:
+        await report(pool, events, lines)
+        return []
+    return _claimed(rows)[0]
+
+
+def _printing(lines: Sequence[logs.NewLine]) -> tuple[str, Sequence[object]] | None:
+    return (SQL["report"], tuple(zip(*lines, strict=True))) if lines else None
+
+
+async def held_by(pool: Pool, worker_id: int, *, older_s: float) -> list[tuple[int, int]]:
+    """Find what this worker claimed more than `older_s` ago, as pairs of id and epoch."""
+    with answering():
+        rows = await pool.fetch(SQL["held_by"], worker_id, older_s)
+    return [(row["id"], row["epoch"]) for row in rows]
 
 
 async def to_stop(pool: Pool, *, worker_id: int) -> list[tuple[int, int]]:

@@ -61,13 +61,31 @@ SELECT e.id, e.host_id, e.read_only
          LIMIT 1) IS NULL
  LIMIT $2;
 
+-- name: heads
+-- What is next on hosts that this worker holds, if it wants the host for itself as well: the oldest
+-- that may run. Whoever would share the host waits until it has been let go.
+SELECT e.id
+  FROM unnest($1::bigint[]) AS h (id)
+ CROSS JOIN LATERAL (
+        SELECT e.id, e.read_only
+          FROM executions e
+         WHERE e.status = {queued}
+           AND e.host_id = h.id
+           AND e.due_at <= now()
+           AND e.job_id NOT IN (
+                SELECT j.id FROM jobs j WHERE j.paused_at IS NOT NULL OR j.cancel_open)
+         ORDER BY e.id
+         LIMIT 1
+       ) AS e
+ WHERE NOT e.read_only;
+
 -- name: claim
 -- QUEUED -> RUNNING for those that are still free, or -> BLOCKED where a rule forbids it. What
--- another worker has locked is that worker's, and nobody waits.
+-- another worker has locked is that worker's, and nobody waits. Which ones are meant is filled in as an array.
 WITH wanted AS MATERIALIZED (
     SELECT e.id, e.host_id, e.job_id, e.attempt, e.retries, e.timeout_s, e.read_only
       FROM executions e
-     WHERE e.id = ANY ($1)
+     WHERE e.id = ANY ({ids})
        AND e.status = {queued}
      ORDER BY e.id
        FOR NO KEY UPDATE SKIP LOCKED
@@ -78,7 +96,8 @@ WITH wanted AS MATERIALIZED (
                          coalesce(nullif(b.owner, ''), 'somebody'), b.reason)
                 WHEN h.state IS DISTINCT FROM 'ACTIVE' THEN 'the host is disabled' END AS blocked_by
       FROM wanted w
-      JOIN jobs j ON j.id = w.job_id
+      -- Somebody may have held the job back, or cancelled it, since it was looked at.
+      JOIN jobs j ON j.id = w.job_id AND j.paused_at IS NULL AND j.cancelled_at IS NULL
       LEFT JOIN hosts h ON h.id = w.host_id
       LEFT JOIN host_command_blocks b
         ON b.host_id = w.host_id AND b.command_type = j.command_type
@@ -126,6 +145,14 @@ SELECT e.id, e.epoch
  WHERE j.cancel_open
    AND e.status = {running}
    AND e.worker_id = $1;
+
+-- name: held_by
+-- What this worker holds by the table and should have begun a while ago.
+SELECT e.id, e.epoch
+  FROM executions e
+ WHERE e.status = {running}
+   AND e.worker_id = $1
+   AND e.updated_at < now() - make_interval(secs => $2);
 
 -- name: overdue
 -- Runs whose deadline has passed although their worker breathes. It takes no lock: the move that
