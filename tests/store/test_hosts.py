@@ -53,10 +53,10 @@ async def until_waiting(watcher: Connection, count: int) -> None:
 
 async def test_an_import_makes_changes_and_leaves_alone(pool: Pool):
     first = await hosts.import_all(pool, [new("a"), new("b"), new("c")])
-    assert first == Imported(created=3, updated=0, unchanged=0)
+    assert first == Imported(created=3, changed=0, unchanged=0)
     before = await fleet(pool)
     again = await hosts.import_all(pool, [new("d"), new("b", {"role": "db"}), new("a")])
-    assert again == Imported(created=1, updated=1, unchanged=1)
+    assert again == Imported(created=1, changed=1, unchanged=1)
     after = await fleet(pool)
     assert (after["a"], after["c"]) == (before["a"], before["c"])
     assert (after["b"].version, after["b"].labels) == (2, {"role": "db"})

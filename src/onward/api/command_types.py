@@ -1,7 +1,118 @@
-"""Command types: what can be asked of a host, and how carefully."""
+"""Command types: what can be asked of a host, and how carefully.
+
+Only an admin writes them: whoever could say that a type needs no approval could run anything alone.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+from pydantic import BaseModel, Field
+
+from onward.api import paging
+from onward.api.models import Model
+from onward.api.paging import Cursor, Limit
+from onward.api.permissions import Permission, needs, problem_response
+from onward.api.problems import Problem
 from onward.api.routing import router
+from onward.api.services import Serving
+from onward.errors import InvalidInput
+from onward.fleet.hosts import type_name
+from onward.store import hosts as store
+
+_LIST: Final = "command types"
+_UNKNOWN = {404: problem_response("There is no such command type")}
+_TIMEOUT_MAX_S: Final = 366 * 86_400
 
 command_types = router("/command-types", "hosts")
+
+
+class CommandTypeBody(Model):
+    """A command type, said whole: what is left out would otherwise be taken for a wish."""
+
+    needs_approval: bool = Field(
+        description="Whether its jobs wait until somebody else has approved them.", examples=[True]
+    )
+    read_only: bool = Field(
+        description="Whether it may share a host with others that are read-only.", examples=[False]
+    )
+    timeout_s: float = Field(
+        ge=0.1,
+        le=_TIMEOUT_MAX_S,
+        description="Seconds that an attempt may take.",
+        examples=[60],
+    )
+    max_retries: int = Field(
+        ge=0, le=1_000, description="How often a failed attempt is tried again.", examples=[3]
+    )
+
+
+class CommandType(BaseModel):
+    """What can be asked of a host, and how carefully."""
+
+    name: str
+    needs_approval: bool
+    read_only: bool
+    timeout_s: float
+    max_retries: int
+
+
+class CommandTypePage(BaseModel):
+    """A page of command types, by name."""
+
+    items: list[CommandType]
+    next_cursor: str | None
+
+
+@command_types.get("", **needs(Permission.READ))
+async def list_command_types(
+    services: Serving, limit: Limit = 100, cursor: Cursor = None
+) -> CommandTypePage:
+    """List command types by name."""
+    found = await store.types(services.pool, after=_position(cursor), limit=limit + 1)
+    page = found[:limit]
+    return CommandTypePage(
+        items=[_shown(each) for each in page],
+        next_cursor=paging.encode(_LIST, [page[-1].name]) if len(found) > limit else None,
+    )
+
+
+@command_types.get("/{name}", **needs(Permission.READ, responses=_UNKNOWN))
+async def get_command_type(name: str, services: Serving) -> CommandType:
+    """Return one command type."""
+    found = await store.get_type(services.pool, type_name("name", name))
+    if found is None:
+        raise _unknown()
+    return _shown(found)
+
+
+@command_types.put("/{name}", **needs(Permission.ADMIN))
+async def put_command_type(name: str, wanted: CommandTypeBody, services: Serving) -> CommandType:
+    """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
+    checked = type_name("name", name)
+    return _shown(await store.put_type(services.pool, checked, **wanted.model_dump()))
+
+
+@command_types.delete("/{name}", status_code=204, **needs(Permission.ADMIN, responses=_UNKNOWN))
+async def delete_command_type(name: str, services: Serving) -> None:
+    """Delete a command type. Its jobs run to their end, and blocks on its name stay."""
+    if not await store.delete_type(services.pool, type_name("name", name)):
+        raise _unknown()
+
+
+def _position(cursor: str | None) -> str:
+    match paging.decode(_LIST, cursor):
+        case None:
+            return ""
+        case [str(name)]:
+            return name
+        case _:
+            raise InvalidInput("cursor", "is not one that this list has given; begin without one")
+
+
+def _shown(found: store.CommandType) -> CommandType:
+    return CommandType.model_validate(found, from_attributes=True)
+
+
+def _unknown() -> Problem:
+    return Problem(404, "unknown-command-type", "There is no such command type")

@@ -1,8 +1,280 @@
-"""Hosts: made, imported, labelled, disabled; and what is forbidden on them."""
+"""Hosts: made, looked at, labelled, disabled, and deleted as long as they have no past."""
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Annotated, Final
+
+from fastapi import Query, Request, Response
+from pydantic import BaseModel, Field
+
+from onward.api import conditional, paging
+from onward.api.executions import ExecutionPage, StatusFilter, checked_statuses, execution_page
+from onward.api.models import Model, Name
+from onward.api.paging import Cursor, Id, Limit
+from onward.api.permissions import Permission, needs, problem_response
+from onward.api.problems import Problem
 from onward.api.routing import router
+from onward.api.services import Services, Serving
+from onward.core.selectors import parse, to_sql
+from onward.errors import InvalidInput
+from onward.fleet.hosts import (
+    ADDRESS_MAX,
+    MAX_LABELS,
+    Channel,
+    checked_address,
+    checked_labels,
+    new_host,
+)
+from onward.store import browse
+from onward.store import hosts as store
+from onward.store.hosts import Changed, HostOutcome, HostState, NewHost
+
+_LIST: Final = "hosts"
+
+UNKNOWN_HOST: Final = {404: problem_response("There is no such host")}
+_GUARDED: Final = {
+    **UNKNOWN_HOST,
+    400: problem_response("If-Match cannot be read"),
+    412: problem_response("It is no longer the version that was seen"),
+    428: problem_response("If-Match is missing"),
+}
 
 hosts = router("/hosts", "hosts")
-blocks = router("/blocks", "hosts")
+
+Labels = Annotated[
+    dict[str, str],
+    Field(
+        max_length=MAX_LABELS,
+        description="What selectors find it by. Everybody who may read hosts sees them.",
+        examples=[{"role": "web", "zone": "eu"}],
+    ),
+]
+Address = Annotated[
+    str,
+    Field(
+        max_length=ADDRESS_MAX,
+        description="Where its channel finds it, in the words of the channel.",
+        examples=["10.0.0.7:22"],
+    ),
+]
+
+
+class NewHostBody(Model):
+    """A host to be made."""
+
+    name: Name = Field(examples=["web-07.example.com"])
+    labels: Labels = Field(default_factory=dict)
+    channel: Channel = "simulated"
+    address: Address = ""
+
+
+class HostChange(Model):
+    """What is to be changed of a host; what is not named stays. Labels are replaced as a whole."""
+
+    # Nothing is taken from these defaults. They are made, so that the description shows none.
+    labels: Labels = Field(default_factory=dict)
+    channel: Channel = Field(default_factory=lambda: "simulated")
+    address: Address = Field(default_factory=str)
+    state: HostState = Field(
+        default_factory=lambda: "ACTIVE", description="A disabled host is in no new job."
+    )
+
+
+class Host(BaseModel):
+    """A host, as it is now."""
+
+    host_id: int
+    name: str
+    labels: dict[str, str]
+    channel: str
+    address: str
+    state: HostState
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class HostPage(BaseModel):
+    """A page of hosts, in the order in which they were made."""
+
+    items: list[Host]
+    next_cursor: str | None
+
+
+@hosts.post(
+    "",
+    status_code=201,
+    **needs(
+        Permission.MANAGE,
+        responses={409: problem_response("Another host has this name; the answer says which")},
+    ),
+)
+async def make_host(wanted: NewHostBody, response: Response, services: Serving) -> Host:
+    """Make a host."""
+    host = new_host(
+        wanted.name, labels=wanted.labels, channel=wanted.channel, address=wanted.address
+    )
+    made = await store.create(services.pool, host)
+    if made is None:
+        raise await _taken(services, host)
+    response.headers["Location"] = f"/hosts/{made.host_id}"
+    return _answer(response, made)
+
+
+@hosts.get("", **needs(Permission.READ))
+async def list_hosts(
+    services: Serving,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    selector: Annotated[
+        str,
+        Query(description="Only these: `all`, or an expression such as `role=web and zone!=eu`."),
+    ] = "all",
+) -> HostPage:
+    """List hosts, disabled ones too."""
+    condition, parameters = to_sql(parse(selector), first=3)
+    position = paging.decode_ids(_LIST, cursor, length=1)
+    found = await store.page(
+        services.pool,
+        after=position[0] if position else 0,
+        limit=limit + 1,
+        condition=condition,
+        parameters=parameters,
+    )
+    page = found[:limit]
+    return HostPage(
+        items=[_shown(host) for host in page],
+        next_cursor=paging.encode(_LIST, [page[-1].host_id]) if len(found) > limit else None,
+    )
+
+
+@hosts.get(
+    "/{host_id}",
+    response_model=Host,
+    **needs(
+        Permission.READ,
+        responses={**UNKNOWN_HOST, 304: {"description": "The caller has this version"}},
+    ),
+)
+async def get_host(
+    host_id: Id, request: Request, response: Response, services: Serving
+) -> Host | Response:
+    """Return a host. Its ETag is the version that a change names."""
+    host = await host_of(services, host_id)
+    if conditional.none_match(request, host.version):
+        return conditional.not_modified(host.version)
+    return _answer(response, host)
+
+
+@hosts.patch("/{host_id}", **needs(Permission.MANAGE, responses=_GUARDED))
+async def change_host(
+    host_id: Id, wanted: HostChange, request: Request, response: Response, services: Serving
+) -> Host:
+    """Change the version of a host that was seen: its ETag goes in `If-Match`."""
+    version = conditional.if_match(request, what="host")
+    named = wanted.model_fields_set
+    if not named:
+        raise InvalidInput("body", "names nothing to change")
+    changed = await store.change(
+        services.pool,
+        host_id,
+        version=version,
+        labels=checked_labels("labels", wanted.labels) if "labels" in named else None,
+        address=checked_address("address", wanted.address) if "address" in named else None,
+        channel=wanted.channel if "channel" in named else None,
+        state=wanted.state if "state" in named else None,
+    )
+    if changed.outcome is not HostOutcome.CHANGED or changed.host is None:
+        raise _refusal(changed)
+    return _answer(response, changed.host)
+
+
+@hosts.delete(
+    "/{host_id}",
+    status_code=204,
+    **needs(
+        Permission.MANAGE,
+        responses={**_GUARDED, 409: problem_response("Executions name it: disable it instead")},
+    ),
+)
+async def delete_host(host_id: Id, request: Request, services: Serving) -> None:
+    """Delete a host that nothing has ever been run on, and the blocks on it."""
+    version = conditional.if_match(request, what="host")
+    deleted = await store.delete(services.pool, host_id, version=version)
+    if deleted.outcome is not HostOutcome.DELETED:
+        raise _refusal(deleted)
+
+
+@hosts.get("/{host_id}/executions", **needs(Permission.READ, responses=UNKNOWN_HOST))
+async def list_executions_of_host(
+    host_id: Id,
+    services: Serving,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    status: StatusFilter = None,
+) -> ExecutionPage:
+    """List what ran on a host, or is to run there, the newest first."""
+    await host_of(services, host_id)
+    kind = f"executions of host {host_id}"
+    position = paging.decode_ids(kind, cursor, length=1)
+    found = await browse.executions_of_host(
+        services.pool,
+        host_id,
+        limit=limit + 1,
+        statuses=checked_statuses(status),
+        **({"before": position[0]} if position else {}),
+    )
+    return execution_page(found, limit, kind=kind, key="execution_id")
+
+
+async def host_of(services: Services, host_id: int) -> store.Host:
+    """Return a host as it is now, or say that there is none."""
+    host = await store.get(services.pool, host_id)
+    if host is None:
+        raise unknown_host()
+    return host
+
+
+def unknown_host() -> Problem:
+    """Make the answer to a question about a host that is not there."""
+    return Problem(404, "unknown-host", "There is no such host")
+
+
+async def _taken(services: Services, host: NewHost) -> Problem:
+    # It may have been deleted since; then nobody has the name now, and trying again will do.
+    other = await store.named(services.pool, host.name)
+    return Problem(
+        409,
+        "name-taken",
+        "Another host has this name",
+        f"It is host {other.host_id}; change that one, or choose another name."
+        if other
+        else "It is gone by now; try again.",
+        extra={"host_id": other.host_id if other else None},
+    )
+
+
+def _refusal(changed: Changed) -> Problem:
+    """Say why a host was neither changed nor deleted."""
+    if changed.host is None:
+        return unknown_host()
+    if changed.outcome is HostOutcome.STALE:
+        return conditional.stale(changed.host.version)
+    return Problem(
+        409,
+        "host-in-use",
+        "The host has a past",
+        "Executions name it, so it cannot be deleted; disable it instead: "
+        'PATCH it with {"state": "DISABLED"}.',
+        headers={"ETag": conditional.etag(changed.host.version)},
+    )
+
+
+def _answer(response: Response, host: store.Host) -> Host:
+    response.headers["ETag"] = conditional.etag(host.version)
+    return _shown(host)
+
+
+def _shown(host: store.Host) -> Host:
+    return Host.model_validate(host, from_attributes=True)

@@ -11,14 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import asyncpg
 
+from onward.core.selectors import Selector, to_sql
 from onward.store import queries
 from onward.store.database import Pool, answering
+from onward.store.plans import names_of
 
 SQL = queries.load("hosts.sql")
+
+_BLOCK_FROM: Final = 6  # the first parameter of `block_chosen` that belongs to the selector
+_LIFT_FROM: Final = 3  # and of `lift_chosen`
+
+# Made once: `json.dumps` would make one for each of a hundred thousand hosts.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 HostState = Literal["ACTIVE", "DISABLED"]
 
@@ -76,8 +84,24 @@ class Imported(NamedTuple):
     """What became of the hosts of an inventory."""
 
     created: int
-    updated: int
+    changed: int
     unchanged: int
+
+
+class Comparison(NamedTuple):
+    """What an import would do; the first names of those whom it would make or change."""
+
+    would: Imported
+    created_names: list[str]
+    changed_names: list[str]
+
+
+class Chosen(NamedTuple):
+    """What became of a change to all hosts that a selector chooses."""
+
+    hosts: int  # that were chosen; if there are none, nothing has been changed
+    missing: list[str]  # the first of the names that are nobody's; then nobody was chosen
+    lifted: int = 0
 
 
 class HostOutcome(StrEnum):
@@ -104,16 +128,19 @@ async def import_all(pool: Pool, hosts: Sequence[NewHost]) -> Imported:
     does not enable it. Hosts that are not among them are left alone.
     """
     with answering():
-        row = await pool.fetchrow(
-            SQL["import_all"],
-            [host.name for host in hosts],
-            [_json(host.labels) for host in hosts],
-            [host.channel for host in hosts],
-            [host.address for host in hosts],
-        )
+        row = await pool.fetchrow(SQL["import_all"], *_columns(hosts))
     assert row is not None  # noqa: S101 - counting always answers with one row
-    created, updated = row
-    return Imported(created, updated, len(hosts) - created - updated)
+    created, changed = row
+    return Imported(created, changed, len(hosts) - created - changed)
+
+
+async def compare_all(pool: Pool, hosts: Sequence[NewHost], *, named: int) -> Comparison:
+    """Say what `import_all` would do now, and name up to `named` hosts of each kind."""
+    with answering():
+        row = await pool.fetchrow(SQL["compare_all"], *_columns(hosts), named)
+    assert row is not None  # noqa: S101 - as above
+    created, changed, *names = row
+    return Comparison(Imported(created, changed, len(hosts) - created - changed), *names)
 
 
 async def create(pool: Pool, host: NewHost) -> Host | None:
@@ -128,6 +155,13 @@ async def get(pool: Pool, host_id: int) -> Host | None:
     """Return a host as it is now."""
     with answering():
         row = await pool.fetchrow(SQL["get"], host_id)
+    return None if row is None else _host(row)
+
+
+async def named(pool: Pool, name: str) -> Host | None:
+    """Return the host of a name as it is now."""
+    with answering():
+        row = await pool.fetchrow(SQL["named"], name)
     return None if row is None else _host(row)
 
 
@@ -208,16 +242,48 @@ async def block(
     return None if row is None else Block(*row)
 
 
+async def block_chosen(
+    pool: Pool,
+    selector: Selector,
+    command_type: str,
+    *,
+    reason: str,
+    owner: str,
+    expires_at: datetime | None,
+) -> Chosen:
+    """Forbid a command type on every host that a selector chooses, in one statement."""
+    condition, parameters = to_sql(selector, first=_BLOCK_FROM)
+    query = SQL["block_chosen"].replace("{chosen}", condition)
+    given = (command_type, reason, owner, expires_at, names_of(selector))
+    with answering():
+        row = await pool.fetchrow(query, *given, *parameters)
+    assert row is not None  # noqa: S101 - counting always answers with one row
+    return Chosen(*row)
+
+
+async def lift_chosen(pool: Pool, selector: Selector, command_type: str) -> Chosen:
+    """Allow a command type again on every host that a selector chooses."""
+    condition, parameters = to_sql(selector, first=_LIFT_FROM)
+    query = SQL["lift_chosen"].replace("{chosen}", condition)
+    with answering():
+        row = await pool.fetchrow(query, command_type, names_of(selector), *parameters)
+    assert row is not None  # noqa: S101 - as above
+    return Chosen(*row)
+
+
 async def unblock(pool: Pool, host_id: int, command_type: str) -> bool:
     """Allow a command type on a host again; false if it was not forbidden."""
     with answering():
         return await pool.fetchval(SQL["unblock"], host_id, command_type) is not None
 
 
-async def blocks_of(pool: Pool, host_id: int) -> list[Block]:
-    """Return the blocks on a host, those that have expired as well."""
+async def blocks_of(
+    pool: Pool, host_id: int, *, after: str = "", limit: int | None = None
+) -> list[Block]:
+    """Return the blocks on a host by command type, those that have expired as well."""
     with answering():
-        return [Block(*row) for row in await pool.fetch(SQL["blocks_of"], host_id)]
+        rows = await pool.fetch(SQL["blocks_of"], host_id, after, limit)
+    return [Block(*row) for row in rows]
 
 
 async def blocks_page(pool: Pool, *, after: tuple[int, str] = (0, ""), limit: int) -> list[Block]:
@@ -228,10 +294,10 @@ async def blocks_page(pool: Pool, *, after: tuple[int, str] = (0, ""), limit: in
     return [Block(*row) for row in rows]
 
 
-async def types(pool: Pool) -> list[CommandType]:
-    """Return every command type, by name."""
+async def types(pool: Pool, *, after: str = "", limit: int | None = None) -> list[CommandType]:
+    """Return the command types after a name, by name."""
     with answering():
-        return [CommandType(*row) for row in await pool.fetch(SQL["types"])]
+        return [CommandType(*row) for row in await pool.fetch(SQL["types"], after, limit)]
 
 
 async def get_type(pool: Pool, name: str) -> CommandType | None:
@@ -269,10 +335,19 @@ async def delete_type(pool: Pool, name: str) -> bool:
         return await pool.fetchval(SQL["delete_type"], name) is not None
 
 
+def _columns(hosts: Sequence[NewHost]) -> tuple[list[str], ...]:
+    return (
+        [host.name for host in hosts],
+        [_json(host.labels) for host in hosts],
+        [host.channel for host in hosts],
+        [host.address for host in hosts],
+    )
+
+
 def _host(row: asyncpg.Record) -> Host:
     host_id, name, labels, *rest = row
     return Host(host_id, name, json.loads(labels), *rest)
 
 
 def _json(labels: Mapping[str, str]) -> str:
-    return json.dumps(dict(labels), ensure_ascii=False)
+    return _ENCODER.encode(dict(labels))

@@ -14,21 +14,21 @@ variable of a group it is part of the value, as it is for Ansible.
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from onward.errors import InvalidInput
+from onward.fleet.hosts import Channel
 from onward.fleet.inventory.gathering import Gathering
 from onward.fleet.inventory.groups import UNGROUPED, Groups, Variable, plain
 from onward.store.inputs import shown
 
-_SECTION = re.compile(r"\[([^:\]\s]+)(?::([^:\]\s]+))?\]\s*(?:#.*)?").fullmatch
 _HEADING = re.compile(r"\[[^\]]*\]?\s*(?:#.*)?").fullmatch
+_SECTION = re.compile(r"\[([^:\]\s]+)(?::([^:\]\s]+))?\]\s*(?:#.*)?").fullmatch
 _KINDS: Final = ("hosts", "vars", "children")
 _LINE_MAX: Final = 65_536
+_SHELL: Final = "\"'\\#"  # what a shell would see something in
 
 
 class _Section(NamedTuple):
@@ -36,24 +36,26 @@ class _Section(NamedTuple):
     kind: str | None  # None when it cannot be read, and what stands below it is passed over
 
 
-def read(text: str, groups: Groups, gathering: Gathering) -> None:
-    """Tell the groups what an inventory in INI says."""
+def read(text: str, gathering: Gathering, channel: Channel) -> None:
+    """Gather the hosts of an inventory in INI."""
+    groups = Groups(gathering, channel)
     section = _Section(UNGROUPED, "hosts")
-    for number, written in enumerate(io.StringIO(text, newline=None), start=1):
-        place, line = f"line {number}", written.strip()
+    for number, written in enumerate(text.split("\n"), start=1):
+        line = written.strip()
         if not line or line[0] in "#;":
             continue
-        with gathering.at(place):
+        with gathering.at(number):
             if len(line) > _LINE_MAX:
                 raise InvalidInput("line", f"{len(line)} characters are more than {_LINE_MAX}")
-            if _SECTION(line) or _HEADING(line):
+            if _HEADING(line):
                 section = _Section(section.group, None)
-                section = _opened(place, line, groups)
+                section = _opened(number, line, groups)
             else:
-                _take(place, line, section, groups)
+                _take(number, line, section, groups)
+    groups.finish()
 
 
-def _opened(place: str, line: str, groups: Groups) -> _Section:
+def _opened(number: int, line: str, groups: Groups) -> _Section:
     found = _SECTION(line)
     if not found:
         raise InvalidInput("section", f"{shown(line)} is none; write [group] or [group:vars]")
@@ -62,49 +64,52 @@ def _opened(place: str, line: str, groups: Groups) -> _Section:
         raise InvalidInput("section", f"{shown(kind)} is not one of {', '.join(_KINDS)}")
     # A group that is only given variables has to be made elsewhere: it may be misspelt.
     if kind != "vars":
-        groups.group(place, group)
+        groups.make(number, group)
     return _Section(group, kind)
 
 
-def _take(place: str, line: str, section: _Section, groups: Groups) -> None:
+def _take(number: int, line: str, section: _Section, groups: Groups) -> None:
     match section.kind:
         case "hosts":
             text, *words = _words(line)
-            given = [_variable(place, word) for word in words]
-            groups.hosts(place, text, group=section.group, given=given)
+            _refuse_yaml(text)
+            given = [_variable(number, word) for word in words]
+            groups.hosts(number, text, group=section.group, given=given)
         case "vars":
-            key, variable = _variable(place, line)
-            groups.variables(place, section.group, [(key, _unquoted(variable))])
+            key, variable = _variable(number, line)
+            groups.variables(number, section.group, [(key, _unquoted(variable))])
         case "children":
-            groups.child(place, line.partition("#")[0].strip(), of=section.group)
+            groups.child(number, line.partition("#")[0].strip(), of=section.group)
         case _:
             pass
 
 
 def _words(line: str) -> list[str]:
     # Most lines have nothing that a shell would see, and reading it as one does is slow.
-    if not any(sign in line for sign in "\"'\\#"):
+    if not any(sign in line for sign in _SHELL):
         return line.split()
     try:
-        return list(_shell_words(line))
+        words = shlex.split(line, comments=True)
     except ValueError as error:
         raise InvalidInput(
             "host", f"{error}; close the quote, or put the value in quotes"
         ) from None
-
-
-def _shell_words(line: str) -> Iterator[str]:
-    words = shlex.split(line, comments=True)
-    if not words:
+    if not words or not words[0]:
         raise InvalidInput("host", f"{shown(line)} names no host")
-    return iter(words)
+    return words
 
 
-def _variable(place: str, word: str) -> tuple[str, Variable]:
+def _refuse_yaml(text: str) -> None:
+    # The keys of a YAML file would pass for hosts with a colon in their names.
+    if text.endswith(":") and not text.endswith("::"):
+        raise InvalidInput("host", f"{shown(text)} ends with a colon; is the file in YAML?")
+
+
+def _variable(number: int, word: str) -> tuple[str, Variable]:
     key, equals, value = word.partition("=")
     if not equals or not key.strip():
         raise InvalidInput("variable", f"{shown(word)} is none; write it as key=value")
-    return key.strip(), Variable(_single(value.strip()), place)
+    return key.strip(), Variable(_single(value.strip()), number)
 
 
 def _single(value: str) -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from onward.errors import InvalidInput
+from onward.fleet.hosts import Channel
 from onward.fleet.inventory import yaml_tree
 from onward.fleet.inventory.gathering import Gathering
 from onward.fleet.inventory.groups import Groups, Variable, plain
@@ -26,22 +27,24 @@ _PARTS: Final = ("hosts", "children", "vars")
 _PLUGIN: Final = "plugin"
 
 
-def read(text: str, groups: Groups, gathering: Gathering) -> None:
-    """Tell the groups what an inventory in YAML says."""
+def read(text: str, gathering: Gathering, channel: Channel) -> None:
+    """Gather the hosts of an inventory in YAML."""
     root = yaml_tree.parse(text, gathering)
     if root is None:
         return
+    groups = Groups(gathering, channel)
     reader = _Reader(groups, gathering)
-    with gathering.at("line 1"):
+    with gathering.at(root.line):
         named = _pairs("inventory", root, "groups, each with hosts, children or vars")
         if _PLUGIN in named:
             raise InvalidInput(
                 _PLUGIN,
-                "this is the configuration of a plugin; read what "
+                "this is the configuration of a plugin; import what "
                 "`ansible-inventory --list --yaml` prints with it",
             )
         for name, (line, node) in named.items():
             reader.group(line, name, node)
+        groups.finish()
 
 
 class _Reader:
@@ -50,10 +53,10 @@ class _Reader:
         self._gathering = gathering
 
     def group(self, line: int, name: str, node: Node) -> None:
-        with self._gathering.at(f"line {line}"):
-            self._groups.group(f"line {line}", name)
+        with self._gathering.at(line):
+            self._groups.make(line, name)
             for part, (at, content) in _pairs("group", node, ", ".join(_PARTS)).items():
-                with self._gathering.at(f"line {at}"):
+                with self._gathering.at(at):
                     self._part(at, name, part, content)
 
     def _part(self, line: int, group: str, part: str, content: Node) -> None:
@@ -63,21 +66,20 @@ class _Reader:
             case "children":
                 named = _pairs(part, content, "groups, each with a colon behind it")
                 for name, (at, node) in named.items():
-                    with self._gathering.at(f"line {at}"):
-                        self._groups.child(f"line {at}", name, of=group)
+                    with self._gathering.at(at):
+                        self._groups.child(at, name, of=group)
                         self.group(at, name, node)
             case "vars":
                 given = _variables(_pairs(part, content, "variables"))
-                self._groups.variables(f"line {line}", group, given)
+                self._groups.variables(line, group, given)
             case _:
                 raise InvalidInput("group", f"{shown(part)} is not one of {', '.join(_PARTS)}")
 
     def _hosts(self, group: str, named: dict[str, tuple[int, Node]]) -> None:
         for text, (line, node) in named.items():
-            place = f"line {line}"
-            with self._gathering.at(place):
-                given = _variables(_pairs("host", node, "variables"))
-                self._groups.hosts(place, text, group=group, given=given)
+            with self._gathering.at(line):
+                given = list(_variables(_pairs("host", node, "variables")))
+                self._groups.hosts(line, text, group=group, given=given)
 
 
 def _pairs(what: str, node: Node, wanted: str) -> dict[str, tuple[int, Node]]:
@@ -94,4 +96,4 @@ def _pairs(what: str, node: Node, wanted: str) -> dict[str, tuple[int, Node]]:
 def _variables(named: dict[str, tuple[int, Node]]) -> Iterator[tuple[str, Variable]]:
     for key, (line, node) in named.items():
         text = node.text if isinstance(node, Scalar) else None
-        yield key, Variable(None if text is None else plain(text), f"line {line}")
+        yield key, Variable(None if text is None else plain(text), line)

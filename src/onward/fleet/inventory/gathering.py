@@ -4,72 +4,111 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple, NoReturn
 
 from onward.errors import InvalidInput
-from onward.fleet.inventory.checks import MAX_ALL_LABELS, MAX_HOSTS
 from onward.store.hosts import NewHost
 
-_SHOWN: Final = 20  # problems
+MAX_HOSTS: Final = 100_000
+MAX_STEPS: Final = 4_000_000  # hosts put into groups, and variables handed down to them
+MAX_LABEL_CHARACTERS: Final = 32 * 1024 * 1024  # of all labels together, as JSON
+MISTAKES_SHOWN: Final = 100
+MAX_MISTAKES: Final = 10_000
+_AROUND_LABEL: Final = len('"": "", ')
+
+
+class Mistake(NamedTuple):
+    """Something that is wrong with an inventory, and the line where it is to be mended."""
+
+    line: int
+    text: str
+
+
+class Inventory(NamedTuple):
+    """What was read: hosts in the order in which they occur, or what is wrong with them."""
+
+    hosts: list[NewHost]  # none, if there is a mistake
+    mistakes: list[Mistake]  # the first of them, by line
+    more: int  # mistakes that are not listed; reading stops at `MAX_MISTAKES`
+
+
+class Stopped(Exception):
+    """What follows cannot be read; why is among the mistakes."""
 
 
 class Gathering:
-    """What has been read so far; a place is where in the inventory, such as `line 7`."""
+    """What has been read so far."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, tuple[NewHost, str]] = {}
-        self._labels = 0
-        self._problems: dict[tuple[str, str], None] = {}
+        self._hosts: dict[str, tuple[NewHost, int]] = {}
+        self._mistakes: dict[Mistake, None] = {}
         self._more = 0
-        self._full = False
+        self._steps = 0
+        self._characters = 0
 
     @contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Keep what goes wrong within as a problem of this place, and go on behind it."""
+    def at(self, line: int) -> Iterator[None]:
+        """Keep what goes wrong within as a mistake in this line, and go on behind it."""
         try:
             yield
         except InvalidInput as error:
-            self.refuse(place, str(error))
+            self.refuse(line, str(error))
 
-    def refuse(self, place: str, problem: str) -> None:
-        """Keep a problem, once."""
-        if (place, problem) in self._problems:
+    def refuse(self, line: int, problem: str) -> None:
+        """Keep a mistake, once; whoever makes too many has mistaken the form."""
+        mistake = Mistake(line, problem)
+        if mistake in self._mistakes:
             return
-        if len(self._problems) < _SHOWN:
-            self._problems[place, problem] = None
-        else:
-            self._more += 1
+        if len(self._mistakes) < MISTAKES_SHOWN:
+            self._mistakes[mistake] = None
+            return
+        self._more += 1
+        if self._more == MAX_MISTAKES - MISTAKES_SHOWN:
+            raise Stopped
 
-    def add(self, place: str, host: NewHost) -> None:
+    def stop(self, line: int, problem: str) -> NoReturn:
+        """Keep a mistake behind which nothing can be read."""
+        self.refuse(line, problem)
+        raise Stopped
+
+    def spend(self, line: int, steps: int) -> None:
+        """Count work that a small text may ask for in large amounts, and stop at too much."""
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            self.stop(line, "the groups hand down too much to too many hosts; split the inventory")
+
+    def check_count(self, line: int, hosts: int) -> None:
+        """Stop at more hosts than one inventory may have."""
+        if hosts > MAX_HOSTS:
+            self.stop(
+                line, f"more than {MAX_HOSTS:,} hosts are too many for one inventory; split it"
+            )
+
+    def add(self, line: int, host: NewHost) -> None:
         """Take a host, unless it contradicts one of its name."""
         if (known := self._hosts.get(host.name)) is not None:
-            self._compare(place, host, *known)
+            self._compare(line, host, *known)
             return
-        self._labels += len(host.labels)
-        if self.has_room(place, 1):
-            self._hosts[host.name] = (host, place)
+        self._hosts[host.name] = (host, line)
+        self.check_count(line, len(self._hosts))
+        self._characters += sum(
+            len(key) + len(value) + _AROUND_LABEL for key, value in host.labels.items()
+        )
+        if self._characters > MAX_LABEL_CHARACTERS:
+            self.stop(
+                line,
+                f"the labels have more than {MAX_LABEL_CHARACTERS:,} characters together; "
+                "split the inventory",
+            )
 
-    def has_room(self, place: str, count: int, *, taken: int = 0) -> bool:
-        """Whether so many more hosts may be read; the first that may not is a problem."""
-        if len(self._hosts) + taken + count > MAX_HOSTS:
-            self._overflow(place, f"more than {MAX_HOSTS:,} hosts")
-        elif self._labels > MAX_ALL_LABELS:
-            self._overflow(place, f"more than {MAX_ALL_LABELS:,} labels on all hosts together")
-        else:
-            return True
-        return False
+    def inventory(self) -> Inventory:
+        """Return what was read: all of the hosts, or none and why."""
+        if not self._hosts and not self._mistakes:
+            self.refuse(1, "there is no host in it")
+        hosts = [] if self._mistakes else [host for host, _ in self._hosts.values()]
+        return Inventory(hosts, sorted(self._mistakes), self._more)
 
-    def hosts(self) -> list[NewHost]:
-        """Return the hosts, or raise one error that lists the problems, a line each."""
-        if not self._problems:
-            return [host for host, _ in self._hosts.values()]
-        (place, first), *others = self._problems
-        lines = [first, *(f"{other}: {problem}" for other, problem in others)]
-        if self._more:
-            lines.append(f"and {self._more:,} more")
-        raise InvalidInput(place, "\n".join(lines))
-
-    def _compare(self, place: str, host: NewHost, known: NewHost, before: str) -> None:
+    def _compare(self, line: int, host: NewHost, known: NewHost, before: int) -> None:
         other = [
             field
             for field, value, former in zip(NewHost._fields, host, known, strict=True)
@@ -77,11 +116,7 @@ class Gathering:
         ]
         if other:
             self.refuse(
-                place,
-                f"{host.name!r} is also in {before}, with another {' and '.join(other)}; keep one",
+                line,
+                f"{host.name!r} is also in line {before}, with another {' and '.join(other)}; "
+                "keep one",
             )
-
-    def _overflow(self, place: str, what: str) -> None:
-        if not self._full:
-            self.refuse(place, f"{what} are too many for one inventory; split it")
-        self._full = True

@@ -19,16 +19,24 @@ What becomes of it, in INI and YAML alike:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import AddressValueError, IPv6Address
 from typing import Final, NamedTuple
 
 from onward.errors import InvalidInput
-from onward.fleet.inventory import checks
-from onward.fleet.inventory.checks import CHANNELS, MAX_LABELS
+from onward.fleet.hosts import (
+    CHANNELS,
+    MAX_LABELS,
+    RESERVED,
+    Channel,
+    checked_address,
+    host_name,
+    is_label_value,
+    label_key,
+    new_host,
+)
 from onward.fleet.inventory.gathering import Gathering
-from onward.fleet.inventory.ranges import Pattern, pattern
+from onward.fleet.inventory.ranges import Pattern, is_ipv6, pattern
 from onward.store.hosts import NewHost
 from onward.store.inputs import shown
 
@@ -53,10 +61,10 @@ _PORT_MAX: Final = 65_535
 
 
 class Variable(NamedTuple):
-    """A value as it is written, or `None` for what is not a single text; and where it stands."""
+    """A value as it is written, or `None` for what is not a single text; and its line."""
 
     text: str | None
-    place: str
+    line: int
 
 
 Variables = dict[str, Variable]
@@ -64,17 +72,25 @@ Variables = dict[str, Variable]
 
 @dataclass(slots=True)
 class _Group:
-    named: str  # where it was first spoken of
+    line: int  # where it was first spoken of
     made: bool = False
     variables: Variables = field(default_factory=dict)
-    parents: dict[str, str] = field(default_factory=dict)  # and where that is said
+    parents: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class _Member:
-    place: str
-    groups: dict[str, None] = field(default_factory=dict)
+    line: int
+    groups: set[str] = field(default_factory=set)
     variables: Variables = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a group stands: how deep below `all`, and the groups that it is in, itself too."""
+
+    depth: int
+    within: set[str]
 
 
 class _Inherited(NamedTuple):
@@ -87,181 +103,186 @@ class _Inherited(NamedTuple):
 class Groups:
     """The groups and hosts of one inventory, as far as it is read."""
 
-    def __init__(self, gathering: Gathering, channel: str) -> None:
+    def __init__(self, gathering: Gathering, channel: Channel) -> None:
         self._gathering = gathering
         self._channel = channel
-        self._groups = {name: _Group("line 1", made=True) for name in (ALL, UNGROUPED)}
+        self._groups = {name: _Group(1, made=True) for name in (ALL, UNGROUPED)}
         self._members: dict[str, _Member] = {}
         self._inherited: dict[tuple[str, ...], _Inherited] = {}
 
-    def group(self, place: str, name: str) -> None:
+    def make(self, line: int, name: str) -> None:
         """Make a group."""
-        self._group(place, name).made = True
+        self._group(line, name).made = True
 
-    def child(self, place: str, name: str, *, of: str) -> None:
+    def child(self, line: int, name: str, *, of: str) -> None:
         """Put a group into another, which may both come later."""
         if name == ALL:
             raise InvalidInput("children", f"{ALL!r} cannot be in another group; remove it")
-        self._group(place, of)
-        self._group(place, name).parents.setdefault(of, place)
+        self._group(line, of)
+        self._group(line, name).parents.add(of)
 
-    def variables(self, place: str, group: str, given: Iterable[tuple[str, Variable]]) -> None:
+    def variables(self, line: int, group: str, given: Iterable[tuple[str, Variable]]) -> None:
         """Give variables to a group, which may come later."""
-        self._set(self._group(place, group).variables, given)
+        self._merge(self._group(line, group).variables, _chosen(given))
 
     def hosts(
-        self, place: str, text: str, *, group: str, given: Iterable[tuple[str, Variable]]
+        self, line: int, text: str, *, group: str, given: Iterable[tuple[str, Variable]]
     ) -> None:
         """Put the hosts of a pattern into a group, with these variables."""
         found = pattern(text)
-        if not self._gathering.has_room(place, found.size, taken=len(self._members)):
-            return
+        self._gathering.check_count(line, found.size)
         own: Variables = {}
-        self._set(own, [*_of_port(place, found), *given])
+        self._merge(own, _chosen([*_of_port(line, found), *given]))
+        self._gathering.spend(line, found.size * (1 + len(own)))
         for name in found.names():
             member = self._members.get(name)
             if member is None:
-                checks.host_name("host", name)
-                member = self._members[name] = _Member(place)
-            member.groups[group] = None
-            if own:
-                self._set(member.variables, own.items())
+                member = self._members[host_name("host", name)] = _Member(line)
+            member.groups.add(group)
+            self._merge(member.variables, own.items())
+        self._gathering.check_count(line, len(self._members))
 
     def finish(self) -> None:
         """Hand every host to the gathering, with what its groups give it."""
         for name, group in self._groups.items():
             if not group.made:
-                self._gathering.refuse(group.named, f"there is no group {shown(name)}; make it")
-        order = self._ordered()
+                self._gathering.refuse(group.line, f"there is no group {shown(name)}; make it")
+        places = self._places()
         for name, member in self._members.items():
-            inherited = self._inherited_by(member, order)
-            with self._gathering.at(member.place):
-                self._gathering.add(member.place, self._host(name, member, inherited))
+            inherited = self._inherited_by(member, places)
+            with self._gathering.at(member.line):
+                self._gathering.add(member.line, self._host(name, member, inherited))
 
-    def _group(self, place: str, name: str) -> _Group:
+    def _group(self, line: int, name: str) -> _Group:
         if name not in self._groups:
-            checks.label_key("group", f"{_MARK}{name}")
-            self._groups[name] = _Group(place)
+            label_key("group", f"{_MARK}{name}")
+            self._groups[name] = _Group(line)
         return self._groups[name]
 
-    def _set(self, variables: Variables, given: Iterable[tuple[str, Variable]]) -> None:
-        for written, variable in given:
-            key = _FORMER.get(written, written)
-            if key not in _USED and not _may_be_label(key):
-                continue
+    def _merge(self, variables: Variables, given: Iterable[tuple[str, Variable]]) -> None:
+        for key, variable in given:
             former = variables.setdefault(key, variable)
             if former.text != variable.text:
                 self._gathering.refuse(
-                    variable.place,
-                    f"{key} is {_said(variable)} here and {_said(former)} in {former.place}; "
+                    variable.line,
+                    f"{key} is {_said(variable)} here and {_said(former)} in line {former.line}; "
                     "keep one",
                 )
 
-    def _ordered(self) -> dict[str, tuple[int, set[str]]]:
-        """For each group, how deep it is below `all`, and the groups that it is in, itself too.
-
-        Parents come before their children; what is left over then is in a circle.
-        """
+    def _places(self) -> dict[str, _Place]:
+        """Parents come before their children; what is left over then is in a circle."""
         waiting = {name: len(group.parents) for name, group in self._groups.items()}
         children: dict[str, list[str]] = {name: [] for name in self._groups}
         for name, group in self._groups.items():
             for parent in group.parents:
                 children[parent].append(name)
-        found = {name: (int(name != ALL), {name}) for name in self._groups}
+        places = {name: _Place(int(name != ALL), {name}) for name in self._groups}
         ready = [name for name, count in waiting.items() if not count]
         for name in ready:
-            depth, within = found[name]
+            self._check_within(name, places[name])
             for child in children[name]:
-                found[child] = (max(found[child][0], depth + 1), found[child][1] | within)
+                self._gathering.spend(self._groups[child].line, len(places[name].within))
+                places[child].depth = max(places[child].depth, places[name].depth + 1)
+                places[child].within |= places[name].within
                 waiting[child] -= 1
                 if not waiting[child]:
                     ready.append(child)
-            if len(within) > MAX_LABELS:
-                raise InvalidInput(
-                    self._groups[name].named, f"the group {shown(name)} is in too many groups"
-                )
-        if circle := [name for name, count in waiting.items() if count]:
-            raise InvalidInput(
-                self._groups[circle[0]].named,
-                f"the group {shown(circle[0])} is, through its children, in itself; "
-                "take it out of one",
-            )
-        return found
+        self._refuse_circles(name for name, count in waiting.items() if count)
+        return places
 
-    def _inherited_by(
-        self, member: _Member, order: Mapping[str, tuple[int, set[str]]]
-    ) -> _Inherited:
-        direct = tuple(sorted(set(member.groups) - {ALL, UNGROUPED})) or (UNGROUPED,)
+    def _check_within(self, name: str, place: _Place) -> None:
+        if len(place.within) > MAX_LABELS:
+            self._gathering.stop(
+                self._groups[name].line, f"the group {shown(name)} is in too many groups"
+            )
+
+    def _refuse_circles(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._gathering.stop(
+                self._groups[name].line,
+                f"the group {shown(name)} is, through its children, in itself; take it out of one",
+            )
+
+    def _inherited_by(self, member: _Member, places: Mapping[str, _Place]) -> _Inherited:
+        direct = tuple(sorted(member.groups - {ALL, UNGROUPED})) or (UNGROUPED,)
         if direct not in self._inherited:
-            within = {ALL}.union(*(order[name][1] for name in direct))
+            self._gathering.spend(member.line, sum(len(places[name].within) for name in direct))
+            within = {ALL}.union(*(places[name].within for name in direct))
+            order = sorted((places[name].depth, self._priority(name), name) for name in within)
             variables: Variables = {}
-            for name in sorted(
-                within, key=lambda name: (order[name][0], self._priority(name), name)
-            ):
+            for _, _, name in order:
+                self._gathering.spend(member.line, len(self._groups[name].variables))
                 variables.update(self._groups[name].variables)
             labels = {f"{_MARK}{name}": "true" for name in sorted(within - {ALL, UNGROUPED})}
             self._inherited[direct] = _Inherited(labels, variables)
         return self._inherited[direct]
 
     def _priority(self, name: str) -> int:
-        variable = self._groups[name].variables.get(_PRIORITY)
-        if variable is None:
-            return 1
         priority = 1
-        with self._gathering.at(variable.place):
-            priority = _number(_PRIORITY, variable, maximum=1_000_000)
-        return priority  # noqa: RET504 - what is wrong with a number is gathered, not raised
+        if variable := self._groups[name].variables.get(_PRIORITY):
+            with self._gathering.at(variable.line):
+                priority = _number(_PRIORITY, variable, maximum=1_000_000)
+        return priority
 
     def _host(self, name: str, member: _Member, inherited: _Inherited) -> NewHost:
+        self._gathering.spend(member.line, len(inherited.variables) + len(member.variables))
         variables = {**inherited.variables, **member.variables}
         labels = dict(inherited.groups)
         for key, variable in variables.items():
             if key not in _USED and variable.text is not None:
                 labels[key] = variable.text
-        connection = variables.get(_CONNECTION, Variable(None, "")).text
-        return NewHost(
+        connection = variables.get(_CONNECTION, Variable(None, 0)).text
+        return new_host(
             name,
-            checks.labels("labels", labels),
-            connection if connection in CHANNELS else self._channel,
-            _address(name, variables),
+            labels=labels,
+            channel=connection if connection in CHANNELS else self._channel,
+            address=_address(name, variables),
         )
 
 
-def _of_port(place: str, found: Pattern) -> list[tuple[str, Variable]]:
-    return [] if found.port is None else [(_PORT, Variable(found.port, place))]
+def _chosen(given: Iterable[tuple[str, Variable]]) -> Iterator[tuple[str, Variable]]:
+    """The variables that mean something to us, by their present names."""
+    for written, variable in given:
+        key = _FORMER.get(written, written)
+        if key in _USED or _may_be_label(key):
+            yield key, variable
+
+
+def _of_port(line: int, found: Pattern) -> list[tuple[str, Variable]]:
+    return [] if found.port is None else [(_PORT, Variable(found.port, line))]
 
 
 def plain(text: str) -> str | None:
     """Return a value that a label can hold, or `None`."""
-    if text.startswith(_ENCRYPTED) or _TEMPLATE(text) or not checks.is_label_value(text):
+    if text.startswith(_ENCRYPTED) or _TEMPLATE(text) or not is_label_value(text):
         return None
     return text
 
 
 def _may_be_label(key: str) -> bool:
-    if key.startswith(checks.RESERVED) or key == "name" or _SECRET(key):
+    if key.startswith(RESERVED) or key == "name" or _SECRET(key):
         return False
     if key.startswith(_MARK):
         raise InvalidInput(shown(key), f"names that begin with {_MARK} are for groups; rename it")
-    checks.label_key("variable", key)
+    label_key("variable", key)
     return True
 
 
 def _address(name: str, variables: Variables) -> str:
     host, port = variables.get(_HOST), variables.get(_PORT)
     address = "" if host is None else _written(_HOST, host)
-    checks.address(_HOST, address)
+    checked_address(_HOST, address)
     if port is None:
         return address
     number = _number(_PORT, port, maximum=_PORT_MAX)
     place = address or name
-    return f"[{place}]:{number}" if _is_ipv6(place) else f"{place}:{number}"
+    return f"[{place}]:{number}" if is_ipv6(place) else f"{place}:{number}"
 
 
 def _written(key: str, variable: Variable) -> str:
     if variable.text is None:
         raise InvalidInput(
-            key, f"the value in {variable.place} is not plain text; write the address itself"
+            key, f"the value in line {variable.line} is not plain text; write the address itself"
         )
     return variable.text
 
@@ -269,17 +290,11 @@ def _written(key: str, variable: Variable) -> str:
 def _number(key: str, variable: Variable, *, maximum: int) -> int:
     text = variable.text or ""
     if not re.fullmatch(r"[0-9]{1,7}", text) or not 1 <= int(text) <= maximum:
-        raise InvalidInput(key, f"the value in {variable.place} is not a number up to {maximum}")
+        raise InvalidInput(
+            key, f"the value in line {variable.line} is not a number up to {maximum}"
+        )
     return int(text)
 
 
 def _said(variable: Variable) -> str:
     return "no plain text" if variable.text is None else shown(variable.text)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        IPv6Address(text)
-    except AddressValueError:
-        return False
-    return True

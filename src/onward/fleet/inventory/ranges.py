@@ -62,13 +62,13 @@ def pattern(text: str) -> Pattern:
     """Take a host pattern apart, or raise `InvalidInput`."""
     if len(text) > _PATTERN_MAX:
         raise InvalidInput("host", f"{len(text)} characters are too many for a host")
-    if (bracketed := _BRACKETED(text)) and _is_ipv6(bracketed[1]):
+    if (bracketed := _BRACKETED(text)) and is_ipv6(bracketed[1]):
         return Pattern(((bracketed[1],),), bracketed[2])
     port = None
     if found := _WITH_PORT(text):
         text, port = found.groups()
     pieces = _RANGE.split(text)
-    if len(pieces) > 2 * _MAX_RANGES:
+    if len(pieces) // 2 > _MAX_RANGES:
         raise InvalidInput("host", f"more than {_MAX_RANGES} ranges in one name; split the line")
     # What stands between the ranges is at the even places.
     parts = [_expanded(piece) if at % 2 else (piece,) for at, piece in enumerate(pieces)]
@@ -101,7 +101,8 @@ def _bad(inside: str, advice: str) -> InvalidInput:
     return InvalidInput("host", f"{shown(f'[{inside}]')} is not a range; {advice}")
 
 
-def _is_ipv6(text: str) -> bool:
+def is_ipv6(text: str) -> bool:
+    """Say whether a text is an address of IPv6, which has colons of its own."""
     try:
         IPv6Address(text)
     except AddressValueError:

@@ -20,78 +20,76 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from onward.errors import InvalidInput
-from onward.fleet.inventory import checks
-from onward.fleet.inventory.checks import quantity
+from onward.fleet.hosts import Channel, label_key, new_host
 from onward.fleet.inventory.gathering import Gathering
 from onward.store.hosts import NewHost
 from onward.store.inputs import shown
 
-NAMES: Final = ("name", "hostname", "host")
+_NAMES: Final = ("name", "hostname", "host")
 _COLUMNS: Final = {
-    **dict.fromkeys(NAMES, "name"),
+    **dict.fromkeys(_NAMES, "name"),
     **dict.fromkeys(("address", "ip", "ansible_host"), "address"),
     "channel": "channel",
     "labels": "labels",
 }
-DELIMITERS: Final = ",;\t"
+_LABEL: Final = "labels."  # before the name of a label that is a column of its own
+_DELIMITERS: Final = ",;\t"
+_WANTED: Final = f"{' or '.join(_NAMES)}, and as you like address, channel, labels and others"
 
 
 class _Row(NamedTuple):
-    place: str
+    line: int
     cells: list[str]
 
 
-def read(text: str, gathering: Gathering, channel: str) -> None:
+def read(text: str, gathering: Gathering, channel: Channel) -> None:
     """Gather the hosts of a table."""
     rows = _rows(text, gathering)
     header = next(rows, None)
     if header is None:
-        raise InvalidInput("line 1", f"there is no header; it names the columns: {_wanted()}")
-    columns = _columns(header)
+        gathering.stop(1, f"there is no header; it names the columns: {_WANTED}")
+    columns = _columns(header, gathering)
     for row in rows:
-        with gathering.at(row.place):
-            gathering.add(row.place, _host(columns, row.cells, channel))
-
-
-def delimiter_of(header: str) -> str:
-    """The sign that separates the cells of a table with this first line."""
-    return next((sign for sign in DELIMITERS if sign in header), ",")
+        with gathering.at(row.line):
+            gathering.add(row.line, _host(columns, row.cells, channel))
 
 
 def _rows(text: str, gathering: Gathering) -> Iterator[_Row]:
     """The rows that hold something; a broken quote ends them, for nothing behind it is sure."""
     # Comments become empty lines, so that the lines are still counted as they are in the file.
-    lines = ["" if line.lstrip().startswith("#") else line for line in io.StringIO(text)]
+    lines = ["\n" if line.lstrip().startswith("#") else line for line in io.StringIO(text)]
     header = next((line for line in lines if line.strip()), "")
-    reader = csv.reader(lines, delimiter=delimiter_of(header), skipinitialspace=True, strict=True)
+    delimiter = next((sign for sign in _DELIMITERS if sign in header), ",")
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     while True:
-        place = f"line {reader.line_num + 1}"
+        line = reader.line_num + 1
         try:
             cells = [cell.strip() for cell in next(reader)]
         except StopIteration:
             return
         except csv.Error as error:
-            gathering.refuse(place, f"{error}; put a cell with quotes in it in quotes, doubled")
-            return
+            gathering.stop(
+                line, f"this is not CSV: {error}; a quote within quotes is written twice"
+            )
         if any(cells):
-            yield _Row(place, cells)
+            yield _Row(line, cells)
 
 
-def _columns(header: _Row) -> list[str]:
+def _columns(header: _Row, gathering: Gathering) -> list[str]:
     """What each column is: one of the known four, or a label with `labels.` before its name."""
-    # Without columns nothing can be said about the rows, so the first that is wrong is told.
+    # Without columns nothing can be said about the rows, so whatever is wrong here is the end.
     try:
         columns = [_column(at, cell) for at, cell in enumerate(header.cells, start=1)]
     except InvalidInput as error:
-        raise InvalidInput(header.place, str(error)) from None
+        gathering.stop(header.line, str(error))
     if "name" not in columns:
-        raise InvalidInput(
-            header.place, f"header: no column is the name of the host; there is {_wanted()}"
+        gathering.stop(
+            header.line, f"header: no column is the name of the host; there is {_WANTED}"
         )
     for column, count in Counter(columns).items():
         if count > 1:
-            raise InvalidInput(
-                header.place,
+            gathering.stop(
+                header.line,
                 f"header: {count} columns are the {shown(column)} of the host; keep one",
             )
     return columns
@@ -102,26 +100,26 @@ def _column(at: int, cell: str) -> str:
         raise InvalidInput("header", f"column {at} has no name; name it or remove it")
     if known := _COLUMNS.get(cell.lower()):
         return known
-    return f"labels.{checks.label_key('header', cell)}"
+    return f"{_LABEL}{label_key('header', cell)}"
 
 
-def _host(columns: Sequence[str], cells: Sequence[str], channel: str) -> NewHost:
+def _host(columns: Sequence[str], cells: Sequence[str], channel: Channel) -> NewHost:
     if len(cells) != len(columns):
         raise InvalidInput(
             "row",
-            f"{quantity(len(cells), 'cell')} where the header has {len(columns)}; "
+            f"the header has {len(columns)} cells, and this row {len(cells)}; "
             "put a cell with a separator in it in quotes",
         )
     found = dict(zip(columns, cells, strict=True))
     labels = _listed(found.get("labels", ""))
     for column, cell in found.items():
-        if column.startswith("labels.") and cell:
-            _set(labels, column.removeprefix("labels."), cell)
-    return NewHost(
-        checks.host_name("name", found["name"]),
-        checks.labels("labels", labels),
-        checks.channel("channel", found.get("channel") or channel),
-        checks.address("address", found.get("address", "")),
+        if column.startswith(_LABEL) and cell:
+            _set(labels, column.removeprefix(_LABEL), cell)
+    return new_host(
+        found["name"],
+        labels=labels,
+        channel=found.get("channel") or channel,
+        address=found.get("address", ""),
     )
 
 
@@ -142,7 +140,3 @@ def _set(labels: dict[str, str], key: str, value: str) -> None:
         raise InvalidInput(
             "labels", f"{shown(key)} is both {shown(labels[key])} and {shown(value)}; keep one"
         )
-
-
-def _wanted() -> str:
-    return f"{' or '.join(NAMES)}, and as you like address, channel, labels and others"

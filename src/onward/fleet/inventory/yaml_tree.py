@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 import yaml
 
-from onward.errors import InvalidInput
 from onward.fleet.inventory.gathering import Gathering
 from onward.store.inputs import shown
 
@@ -71,10 +70,10 @@ def parse(text: str, gathering: Gathering) -> Node | None:
         return builder.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}" if mark else "inventory"
-        raise InvalidInput(place, f"is not YAML: {error.problem or error.context}") from None
+        line = mark.line + 1 if mark else 1
+        gathering.stop(line, f"this is not YAML: {error.problem or error.context}")
     except yaml.YAMLError as error:
-        raise InvalidInput("inventory", f"is not YAML: {str(error).splitlines()[0]}") from None
+        gathering.stop(1, f"this is not YAML: {str(error).splitlines()[0]}")
 
 
 class _Builder:
@@ -89,7 +88,7 @@ class _Builder:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
-                    raise InvalidInput(_place(event), "a second document begins; split the file")
+                    self._stop(event, "a second document begins; split the file")
                 root = self._node(next(self._events))
         return root
 
@@ -98,13 +97,13 @@ class _Builder:
             case yaml.AliasEvent():
                 return self._named(event)
             case yaml.ScalarEvent():
-                node: Node = _scalar(event)
+                node: Node = self._scalar(event)
             case yaml.SequenceStartEvent():
                 node = self._items(event)
             case yaml.MappingStartEvent():
                 node = self._pairs(event)
             case _:
-                raise InvalidInput(_place(event), "is not YAML that can be read here")
+                self._stop(event, "this is not YAML that can be read here")
         # Only now, when it is whole: a node that holds itself finds no such name.
         if event.anchor:
             self._anchors[event.anchor] = node
@@ -113,9 +112,7 @@ class _Builder:
     def _named(self, event: yaml.AliasEvent) -> Node:
         node = self._anchors.get(event.anchor or "")
         if node is None:
-            raise InvalidInput(
-                _place(event), f"there is no whole &{event.anchor} before this alias; write it out"
-            )
+            self._stop(event, f"there is no whole &{event.anchor} before this alias; write it out")
         return node
 
     def _items(self, start: yaml.SequenceStartEvent) -> Items:
@@ -125,7 +122,7 @@ class _Builder:
             node = self._node(event)
             nodes.append(node)
             size, depth = size + node.size, max(depth, node.depth + 1)
-            _check_size(start, size, depth)
+            self._check_size(start, size, depth)
         self._open -= 1
         return Items(_line(start), tuple(nodes), size, depth)
 
@@ -138,14 +135,13 @@ class _Builder:
             key, line = self._key(event), _line(event)
             node = self._node(next(self._events))
             size, depth = size + 1 + node.size, max(depth, node.depth + 1)
-            _check_size(start, size, depth)
+            self._check_size(start, size, depth)
             if key == _MERGE:
-                for mapping in _mappings(event, node):
-                    merged = {**mapping.nodes, **merged}  # the first of several wins
+                for name, found in self._merged(event, node):
+                    merged.setdefault(name, found)  # the first of several wins
             elif key in own:
                 self._gathering.refuse(
-                    f"line {line}",
-                    f"the key {shown(key)} is already in line {own[key][0]}; keep one",
+                    line, f"the key {shown(key)} is already in line {own[key][0]}; keep one"
                 )
             else:
                 own[key] = (line, node)
@@ -155,49 +151,42 @@ class _Builder:
     def _key(self, event: yaml.Event) -> str:
         key = self._node(event)
         if not isinstance(key, Scalar) or key.text is None:
-            raise InvalidInput(_place(event), "a key has to be text; put it in quotes")
+            self._stop(event, "a key has to be text; put it in quotes")
         return key.text
 
-    def _enter(self, event: yaml.Event) -> None:
+    def _merged(self, event: yaml.Event, node: Node) -> Iterator[tuple[str, tuple[int, Node]]]:
+        for mapping in node.nodes if isinstance(node, Items) else [node]:
+            if not isinstance(mapping, Pairs):
+                self._stop(event, f"{_MERGE} takes a mapping, or a list of them")
+            yield from mapping.nodes.items()
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+        line, tag = _line(event), event.tag
+        written = event.implicit[0]  # neither in quotes nor tagged
+        if tag in _ENCRYPTED or (written and event.value in _NOTHING):
+            return Scalar(line, None)
+        self._check_tag(event, tag)
+        return Scalar(line, event.value)
+
+    def _check_tag(self, event: yaml.Event, tag: str | None) -> None:
+        if tag in {None, "!", _UNSAFE}:
+            return
+        if not tag.startswith(_OWN_TAGS) or tag.startswith(_PYTHON_TAGS):
+            self._stop(event, f"the tag {shown(tag)} is not known; remove it")
+
+    def _enter(self, event: yaml.CollectionStartEvent) -> None:
+        self._check_tag(event, event.tag)
         self._open += 1
-        if self._open > MAX_DEPTH:
-            raise _too_deep(event)
+        self._check_size(event, 1, self._open)
 
+    def _check_size(self, event: yaml.Event, size: int, depth: int) -> None:
+        if size > MAX_NODES:
+            self._stop(event, f"this holds more than {MAX_NODES:,} values, aliases included")
+        if depth > MAX_DEPTH:
+            self._stop(event, f"this is nested deeper than {MAX_DEPTH} levels")
 
-def _mappings(event: yaml.Event, node: Node) -> list[Pairs]:
-    found = list(node.nodes) if isinstance(node, Items) else [node]
-    pairs = [item for item in found if isinstance(item, Pairs)]
-    if len(pairs) < len(found):
-        raise InvalidInput(_place(event), f"{_MERGE} takes a mapping, or a list of them")
-    return pairs
-
-
-def _scalar(event: yaml.ScalarEvent) -> Scalar:
-    line, tag = _line(event), event.tag
-    written = event.implicit[0]  # neither in quotes nor tagged
-    if tag in _ENCRYPTED or (written and event.value in _NOTHING):
-        return Scalar(line, None)
-    ours = tag in {None, "!", _UNSAFE} or tag.startswith(_OWN_TAGS)
-    if not ours or (tag or "").startswith(_PYTHON_TAGS):
-        raise InvalidInput(_place(event), f"the tag {shown(tag)} is not known; remove it")
-    return Scalar(line, event.value)
-
-
-def _check_size(event: yaml.Event, size: int, depth: int) -> None:
-    if size > MAX_NODES:
-        raise InvalidInput(
-            _place(event), f"holds more than {MAX_NODES:,} values, aliases included; split it"
-        )
-    if depth > MAX_DEPTH:
-        raise _too_deep(event)
-
-
-def _too_deep(event: yaml.Event) -> InvalidInput:
-    return InvalidInput(_place(event), f"is nested deeper than {MAX_DEPTH} levels")
-
-
-def _place(event: yaml.Event) -> str:
-    return f"line {_line(event)}"
+    def _stop(self, event: yaml.Event, problem: str) -> NoReturn:
+        self._gathering.stop(_line(event), problem)
 
 
 def _line(event: yaml.Event) -> int:

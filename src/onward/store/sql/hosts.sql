@@ -18,8 +18,26 @@ WITH written AS (
 )
 -- A changed host has at least its second version.
 SELECT count(*) FILTER (WHERE version = 1) AS created,
-       count(*) FILTER (WHERE version > 1) AS updated
+       count(*) FILTER (WHERE version > 1) AS changed
   FROM written;
+
+-- name: compare_all
+-- What `import_all` would do with the same hosts now. Nobody is locked, and nothing is written.
+SELECT count(*) FILTER (WHERE c.fate = 'created') AS created,
+       count(*) FILTER (WHERE c.fate = 'changed') AS changed,
+       coalesce((array_agg(c.name ORDER BY c.name) FILTER (WHERE c.fate = 'created'))[:$5], '{}')
+           AS created_names,
+       coalesce((array_agg(c.name ORDER BY c.name) FILTER (WHERE c.fate = 'changed'))[:$5], '{}')
+           AS changed_names
+  FROM (SELECT w.name,
+               CASE WHEN h.id IS NULL THEN 'created'
+                    WHEN (h.labels, h.channel, h.address)
+                         IS DISTINCT FROM (w.labels::jsonb, w.channel, w.address) THEN 'changed'
+               END AS fate
+          FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+               AS w (name, labels, channel, address)
+          LEFT JOIN hosts h ON h.name = w.name
+       ) AS c;
 
 -- name: create
 INSERT INTO hosts (name, labels, channel, address)
@@ -31,6 +49,11 @@ RETURNING id, name, labels, channel, address, state, version, created_at, update
 SELECT id, name, labels, channel, address, state, version, created_at, updated_at
   FROM hosts
  WHERE id = $1;
+
+-- name: named
+SELECT id, name, labels, channel, address, state, version, created_at, updated_at
+  FROM hosts
+ WHERE name = $1;
 
 -- name: page
 -- {chosen} is a condition over hosts `h`, written from a selector; its parameters begin at $3.
@@ -50,7 +73,7 @@ UPDATE hosts
        -- Our transaction may have begun before the one that we waited for.
        version = version + 1, updated_at = greatest(now(), updated_at)
  WHERE id = $1
-   AND version = $2
+   AND version = $2::bigint
 RETURNING id, name, labels, channel, address, state, version, created_at, updated_at;
 
 -- name: lock_to_delete
@@ -64,7 +87,7 @@ LOCK TABLE jobs IN SHARE MODE;
 -- A statement of its own: its snapshot begins after the wait for the lock.
 DELETE FROM hosts h
  WHERE h.id = $1
-   AND h.version = $2
+   AND h.version = $2::bigint
    AND NOT EXISTS (SELECT FROM executions e WHERE e.host_id = h.id)
 RETURNING h.id;
 
@@ -87,6 +110,58 @@ SELECT made.host_id, host.name AS host_name, made.command_type, made.reason, mad
   FROM made
   JOIN host ON host.id = made.host_id;
 
+-- name: block_chosen
+-- A type is forbidden on every host that a selector chooses, disabled ones too, or on none if it
+-- names one that is not there. {chosen} is a condition over hosts `h`; its parameters begin at $6.
+-- Hosts are locked in the order of their ids, and so are the blocks that are written behind them:
+-- two of these wait for each other in a line. Whoever is deleted meanwhile is no longer chosen.
+WITH missing AS MATERIALIZED (
+    SELECT w.name
+      FROM unnest($5::text[]) AS w (name)
+     WHERE NOT EXISTS (SELECT FROM hosts h WHERE h.name = w.name)
+), chosen AS MATERIALIZED (
+    SELECT h.id
+      FROM hosts h
+     WHERE NOT EXISTS (SELECT FROM missing)
+       AND ({chosen})
+     ORDER BY h.id
+       FOR KEY SHARE OF h
+), made AS (
+    INSERT INTO host_command_blocks AS b (host_id, command_type, reason, owner, expires_at)
+    SELECT c.id, $1, $2, $3, $4::timestamptz FROM chosen c ORDER BY c.id
+        ON CONFLICT (host_id, command_type) DO UPDATE
+       SET reason = excluded.reason, owner = excluded.owner, expires_at = excluded.expires_at,
+           created_at = now()
+)
+SELECT (SELECT count(*) FROM chosen) AS chosen,
+       ARRAY(SELECT name FROM missing ORDER BY name LIMIT 101) AS missing;
+
+-- name: lift_chosen
+-- The blocks are locked in the order in which `block_chosen` writes them. {chosen} begins at $3.
+WITH missing AS MATERIALIZED (
+    SELECT w.name
+      FROM unnest($2::text[]) AS w (name)
+     WHERE NOT EXISTS (SELECT FROM hosts h WHERE h.name = w.name)
+), chosen AS MATERIALIZED (
+    SELECT h.id FROM hosts h WHERE NOT EXISTS (SELECT FROM missing) AND ({chosen})
+), standing AS MATERIALIZED (
+    SELECT b.host_id
+      FROM host_command_blocks b
+      JOIN chosen c ON c.id = b.host_id
+     WHERE b.command_type = $1
+     ORDER BY b.host_id
+       FOR UPDATE OF b
+), lifted AS (
+    DELETE FROM host_command_blocks b
+     USING standing s
+     WHERE b.host_id = s.host_id
+       AND b.command_type = $1
+    RETURNING b.host_id
+)
+SELECT (SELECT count(*) FROM chosen) AS chosen,
+       ARRAY(SELECT name FROM missing ORDER BY name LIMIT 101) AS missing,
+       (SELECT count(*) FROM lifted) AS lifted;
+
 -- name: unblock
 DELETE FROM host_command_blocks WHERE host_id = $1 AND command_type = $2 RETURNING host_id;
 
@@ -96,7 +171,9 @@ SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.crea
   FROM host_command_blocks b
   JOIN hosts h ON h.id = b.host_id
  WHERE b.host_id = $1
- ORDER BY b.command_type;
+   AND b.command_type > $2
+ ORDER BY b.command_type
+ LIMIT $3;
 
 -- name: blocks_page
 SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.created_at,
@@ -108,7 +185,11 @@ SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.crea
  LIMIT $3;
 
 -- name: types
-SELECT name, needs_approval, read_only, timeout_s, max_retries FROM command_types ORDER BY name;
+SELECT name, needs_approval, read_only, timeout_s, max_retries
+  FROM command_types
+ WHERE name > $1
+ ORDER BY name
+ LIMIT $2;
 
 -- name: get_type
 SELECT name, needs_approval, read_only, timeout_s, max_retries FROM command_types WHERE name = $1;

@@ -1,0 +1,223 @@
+"""Blocks: what is forbidden on which host, by whom, why, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from pydantic import BaseModel, Field
+
+from onward.api import paging
+from onward.api.hosts import UNKNOWN_HOST, host_of, unknown_host
+from onward.api.intake import Selector
+from onward.api.models import Model, Name, Text
+from onward.api.paging import Cursor, Id, Limit
+from onward.api.permissions import Permission, needs, problem_response
+from onward.api.problems import Problem
+from onward.api.routing import router
+from onward.api.services import Calling, Services, Serving
+from onward.core.selectors import describe, parse
+from onward.errors import InvalidInput
+from onward.fleet.hosts import BLOCK_MAX, expiry, type_name
+from onward.store import hosts as store
+from onward.store.plans import refuse_no_hosts, unknown_type
+
+_LIST: Final = "blocks"
+
+of_host = router("/hosts", "hosts")
+blocks = router("/blocks", "hosts")
+
+ExpiresAt = Annotated[
+    str | None,
+    Field(
+        max_length=64,
+        description="When it ends by itself: RFC 3339 with an offset, in the future, at most "
+        f"{BLOCK_MAX.days:,} days ahead.",
+        examples=["2031-05-01T18:00:00+02:00"],
+        json_schema_extra={"format": "date-time"},
+    ),
+]
+
+
+class Rule(Model):
+    """Why something is forbidden, by whom, and until when."""
+
+    reason: Text = Field(min_length=1, examples=["its disk is being replaced"])
+    owner: Name | None = Field(
+        default=None, description="Whom to ask; the caller, if nobody is named.", examples=["ann"]
+    )
+    expires_at: ExpiresAt = None
+
+
+class Rules(Rule):
+    """A command type that is to be forbidden on many hosts."""
+
+    selector: Selector = Field(examples=["role=db and zone=eu"])
+    command_type: Name = Field(examples=["DEPLOY"])
+
+
+class Lift(Model):
+    """A command type that is to be allowed again on many hosts."""
+
+    selector: Selector = Field(examples=["role=db and zone=eu"])
+    command_type: Name = Field(examples=["DEPLOY"])
+
+
+class Block(BaseModel):
+    """A command type that somebody has forbidden on a host."""
+
+    host_id: int
+    host_name: str
+    command_type: str
+    reason: str
+    owner: str
+    created_at: datetime
+    expires_at: datetime | None
+    in_force: bool = Field(description="Whether it forbids anything now; not once it has expired.")
+
+
+class BlockPage(BaseModel):
+    """A page of blocks, in the order of their hosts."""
+
+    items: list[Block]
+    next_cursor: str | None
+
+
+class Blocked(BaseModel):
+    """On how many hosts a command type is forbidden now."""
+
+    selector: str = Field(description="The selector, as it was understood.")
+    command_type: str
+    blocked: int
+
+
+class Lifted(BaseModel):
+    """From how many hosts a block was taken."""
+
+    selector: str = Field(description="The selector, as it was understood.")
+    command_type: str
+    matched: int = Field(description="How many hosts the selector matches.")
+    lifted: int = Field(description="How many of them had the block.")
+
+
+@of_host.put("/{host_id}/blocks/{command_type}", **needs(Permission.MANAGE, responses=UNKNOWN_HOST))
+async def block_host(
+    host_id: Id, command_type: str, rule: Rule, caller: Calling, services: Serving
+) -> Block:
+    """Forbid a command type on a host, in place of any former block. What runs already goes on."""
+    known = await _known_type(services, command_type)
+    made = await store.block(
+        services.pool,
+        host_id,
+        known,
+        reason=rule.reason,
+        owner=rule.owner or caller.person,
+        expires_at=_expiry(rule),
+    )
+    if made is None:
+        raise unknown_host()
+    return _shown(made)
+
+
+@of_host.delete(
+    "/{host_id}/blocks/{command_type}",
+    status_code=204,
+    **needs(Permission.MANAGE, responses={404: problem_response("There is no such host or block")}),
+)
+async def unblock_host(host_id: Id, command_type: str, services: Serving) -> None:
+    """Allow a command type on a host again."""
+    checked = type_name("command_type", command_type)
+    if not await store.unblock(services.pool, host_id, checked):
+        await host_of(services, host_id)
+        raise Problem(404, "unknown-block", "There is no such block on this host")
+
+
+@of_host.get("/{host_id}/blocks", **needs(Permission.READ, responses=UNKNOWN_HOST))
+async def list_blocks_of_host(
+    host_id: Id, services: Serving, limit: Limit = 100, cursor: Cursor = None
+) -> BlockPage:
+    """List what is forbidden on a host, and what was until it expired."""
+    await host_of(services, host_id)
+    kind = f"blocks of host {host_id}"
+    _, after = _position(kind, cursor)
+    found = await store.blocks_of(services.pool, host_id, after=after, limit=limit + 1)
+    return _page(found, limit, kind=kind)
+
+
+@blocks.get("", **needs(Permission.READ))
+async def list_blocks(services: Serving, limit: Limit = 100, cursor: Cursor = None) -> BlockPage:
+    """List all blocks, also those that have expired."""
+    after = _position(_LIST, cursor)
+    found = await store.blocks_page(services.pool, after=after, limit=limit + 1)
+    return _page(found, limit, kind=_LIST)
+
+
+@blocks.post("", **needs(Permission.MANAGE))
+async def block_hosts(rules: Rules, caller: Calling, services: Serving) -> Blocked:
+    """Forbid a command type on every host that a selector matches, disabled ones too."""
+    selector = parse(rules.selector)
+    known = await _known_type(services, rules.command_type)
+    chosen = await store.block_chosen(
+        services.pool,
+        selector,
+        known,
+        reason=rules.reason,
+        owner=rules.owner or caller.person,
+        expires_at=_expiry(rules),
+    )
+    refuse_no_hosts(chosen.missing, chosen.hosts)
+    return Blocked(selector=describe(selector), command_type=known, blocked=chosen.hosts)
+
+
+@blocks.post("/lift", **needs(Permission.MANAGE))
+async def lift_blocks(wanted: Lift, services: Serving) -> Lifted:
+    """Allow a command type again on every host that a selector matches."""
+    selector = parse(wanted.selector)
+    checked = type_name("command_type", wanted.command_type)
+    chosen = await store.lift_chosen(services.pool, selector, checked)
+    refuse_no_hosts(chosen.missing, chosen.hosts)
+    return Lifted(
+        selector=describe(selector),
+        command_type=checked,
+        matched=chosen.hosts,
+        lifted=chosen.lifted,
+    )
+
+
+async def _known_type(services: Services, name: str) -> str:
+    """Return the name of a type that there is: a block on a misspelt one would forbid nothing."""
+    checked = type_name("command_type", name)
+    if await store.get_type(services.pool, checked) is None:
+        raise await unknown_type(services.pool, checked)
+    return checked
+
+
+def _expiry(rule: Rule) -> datetime | None:
+    if rule.expires_at is None:
+        return None
+    return expiry("expires_at", rule.expires_at, now=datetime.now(UTC))
+
+
+def _position(kind: str, cursor: str | None) -> tuple[int, str]:
+    match paging.decode(kind, cursor):
+        case None:
+            return (0, "")
+        case [int(host_id), str(command_type)]:
+            return (host_id, command_type)
+        case _:
+            raise InvalidInput("cursor", "is not one that this list has given; begin without one")
+
+
+def _page(found: Sequence[store.Block], limit: int, *, kind: str) -> BlockPage:
+    page, more = found[:limit], len(found) > limit
+    return BlockPage(
+        items=[_shown(block) for block in page],
+        next_cursor=(
+            paging.encode(kind, [page[-1].host_id, page[-1].command_type]) if more else None
+        ),
+    )
+
+
+def _shown(block: store.Block) -> Block:
+    return Block.model_validate(block, from_attributes=True)
