@@ -58,6 +58,12 @@ class JobConflict(InvalidInput):
 class PlanChanged(OnwardError):
     """The fleet is no longer as the plan says that the caller has seen."""
 
+    def __init__(self, digest: str) -> None:
+        super().__init__(
+            "The fleet has changed since this plan was seen: look at the plan again, and decide."
+        )
+        self.digest = digest  # of the plan as it is now
+
 
 class NotOpen(OnwardError):
     """A call that needs a store was made outside `async with onward.open()`."""

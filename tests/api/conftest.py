@@ -1,9 +1,13 @@
-"""The application on a database of the test's own, and keys to call it with."""
+"""The application on a database of the test's own, and keys to call it with.
+
+A module whose tests do not mind each other shares one database: it overrides `opened` with `shared`
+and everything below stands on that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any
 
 import httpx2
@@ -12,6 +16,7 @@ from fastapi import APIRouter, FastAPI, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
+import onward
 from onward.api.app import create_app
 from onward.api.conditional import etag, if_match, none_match, not_modified, stale
 from onward.api.models import Model, Name
@@ -24,9 +29,25 @@ from onward.api.services import Calling, Services
 from onward.errors import GuardDrift, InvalidInput, ServerUnreachable
 from onward.store.keys import Keys
 from onward.wiring import Onward
+from tests.api.fleet import Fleet, People
+from tests.conftest import copied, settings_for
 
 KeyFor = Callable[..., Awaitable[dict[str, str]]]
 BASE = "http://onward.test"
+
+
+@pytest.fixture(scope="module")
+def shared_url(server_url: str, template: str) -> Iterator[str]:
+    """A database of the module's own."""
+    with copied(server_url, template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+async def shared(shared_url: str) -> AsyncIterator[Onward]:
+    """Onward, open on a database of the module's own."""
+    async with onward.open(settings_for(shared_url)) as found:
+        yield found
 
 
 @pytest.fixture
@@ -62,6 +83,32 @@ async def client(app: FastAPI, key_for: KeyFor) -> AsyncIterator[httpx2.AsyncCli
     """A client with the key of an admin."""
     async with calling(app, await key_for("admin", person="root")) as found:
         yield found
+
+
+@pytest.fixture
+async def fleet(services: Services) -> Fleet:
+    """Hosts and jobs of the test's own, also where others share its database."""
+    return await Fleet.made(services.pool)
+
+
+@pytest.fixture
+async def people(app: FastAPI, key_for: KeyFor) -> AsyncIterator[People]:
+    """Somebody of each role, and what the operator could do with a second key."""
+    keys = {
+        "ann": await key_for("operator", person="ann"),
+        "ann_approves": await key_for("approver", person="ann"),
+        "bob": await key_for("approver", person="bob"),
+        "eve": await key_for("approver", person="eve"),
+        "vic": await key_for("viewer", person="vic"),
+        "root": await key_for("admin", person="root"),
+    }
+    async with AsyncExitStack() as stack:
+        yield People(
+            **{
+                name: await stack.enter_async_context(calling(app, headers))
+                for name, headers in keys.items()
+            }
+        )
 
 
 @asynccontextmanager

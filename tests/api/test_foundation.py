@@ -21,10 +21,17 @@ from onward.api.problems import PROBLEMS, of_error
 from onward.api.routing import Route, router
 from onward.api.services import Calling, Services
 from onward.errors import HostBusy, InvalidInput, InvariantBroken, OnwardError, ServerProblem
+from onward.wiring import Onward
 from tests.api.conftest import SECRET, KeyFor, calling
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 MEMBERS = {"type", "title", "status", "detail", "instance", "code", "request_id"}
+
+
+@pytest.fixture(scope="module")
+def opened(shared: Onward) -> Onward:
+    """Nothing here minds what another test has left behind."""
+    return shared
 
 
 def told(answer: httpx2.Response, status: int, code: str) -> dict[str, object]:

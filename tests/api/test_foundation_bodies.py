@@ -28,6 +28,12 @@ JSON = {"Content-Type": "application/json"}
 GOOD = b'{"name": "a"}'
 
 
+@pytest.fixture(scope="module")
+def opened(shared: Onward) -> Onward:
+    """Nothing here minds what another test has left behind."""
+    return shared
+
+
 def nested(levels: int) -> bytes:
     inner = b"[" * levels + b"]" * levels
     return b'{"name": "a", "params": {"deep": ' + inner + b"}}"

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from onward.api import paging
 from onward.api.conditional import etag
 from onward.errors import InvalidInput
+from onward.wiring import Onward
 from tests.api.test_foundation import told
+
+
+@pytest.fixture(scope="module")
+def opened(shared: Onward) -> Onward:
+    """Nothing here minds what another test has left behind."""
+    return shared
+
 
 # What If-Match says, and the answer when the present version is 5.
 IF_MATCH: dict[str, tuple[list[bytes], int, str]] = {

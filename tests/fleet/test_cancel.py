@@ -8,6 +8,7 @@ from onward.channels.simulated import Journal, Network, SimulatedChannel, Simula
 from onward.store import executions, jobs, workers
 from onward.store.database import Pool
 from onward.store.executions import EXECUTIONS, ExecutionEvent
+from onward.store.jobs import Cancellation
 from onward.wiring import Onward
 from tests.fleet.conftest import MakeHosts, Submit
 from tests.fleet.test_claim import claim_all
@@ -23,13 +24,13 @@ async def test_what_waits_is_cancelled_at_once_and_what_runs_is_not(
     await pool.execute("UPDATE executions SET due_at = now() + interval '1 h' WHERE id % 5 = 0")
     claimed = await claim_all(pool, await workers.register(pool, "w"))
 
-    assert await jobs.cancel(pool, job.job_id, by="ann")
+    assert await jobs.cancel(pool, job.job_id, by="ann") is Cancellation.CANCELLED
 
     assert await jobs.counts(pool, job.job_id) == {
         "CANCELLED": 5 - len(claimed),
         "RUNNING": len(claimed),
     }
-    assert not await jobs.cancel(pool, job.job_id, by="bob")
+    assert await jobs.cancel(pool, job.job_id, by="bob") is Cancellation.CANCELLED_BEFORE
     assert await pool.fetchval("SELECT cancelled_by FROM jobs") == "ann"
 
 

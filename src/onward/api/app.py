@@ -18,10 +18,12 @@ import onward
 from onward.api import documents, problems
 from onward.api.edge import Edge
 from onward.api.problems import Problem
-from onward.api.routing import Route, operation_id
+from onward.api.routing import DirectRoute, Route, operation_id
 from onward.api.services import Services
 from onward.api.signatures import Signatures, secrets_of
 from onward.errors import InvariantBroken, OnwardError
+from onward.fleet.follow import Feed
+from onward.fleet.ready import Readiness
 
 
 class Api(FastAPI):
@@ -48,6 +50,7 @@ def create_app(
 
     `clock` judges the age of signed webhooks.
     """
+    routers = _resources() if routers is None else routers
     app = Api(
         title="Onward",
         version=onward.__version__,
@@ -55,6 +58,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        # In the order of the routers, whatever the order in which addresses are looked for.
+        openapi_tags=[{"name": name} for name in _tags(routers)],
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
         middleware=[Middleware(Edge)],
@@ -66,12 +71,14 @@ def create_app(
         },
     )
     app.state.services = services
+    app.state.feed = Feed(services.pool)
+    app.state.readiness = Readiness(services.pool, services.settings)
     app.state.signatures = Signatures(
         secrets_of(services.settings), pool=services.pool, clock=clock
     )
     # Also for whoever adds a route to the application itself.
     app.router.route_class = Route
-    app.router.routes.extend(_routes(_resources() if routers is None else routers))
+    app.router.routes.extend(_routes(routers))
     return app
 
 
@@ -82,6 +89,10 @@ def _resources() -> Sequence[APIRouter]:
     return RESOURCES
 
 
+def _tags(routers: Sequence[APIRouter]) -> list[str]:
+    return list(dict.fromkeys(str(tag) for each in routers for tag in each.tags))
+
+
 def _routes(routers: Sequence[APIRouter]) -> list[BaseRoute]:
     """Return the routes of all routers, each of which has to say what it asks for.
 
@@ -89,6 +100,8 @@ def _routes(routers: Sequence[APIRouter]) -> list[BaseRoute]:
     search for its route.
     """
     routes = [route for each in (*routers, documents.documents) for route in each.routes]
+    # One address after the other is compared: what is called most is looked for first.
+    routes.sort(key=lambda route: not isinstance(route, DirectRoute))
     for route in routes:
         if not isinstance(route, Route):
             raise InvariantBroken(f"{route} is not made by `routing.router`, so nobody guards it")

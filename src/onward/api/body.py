@@ -13,11 +13,20 @@ from starlette.types import Receive, Scope, Send
 from onward.api import strict_json
 from onward.api.problems import Problem
 
-_JSON: Final = b"application/json"
-_JSON_TYPE = re.compile(
-    rb'application/json[ \t]*(?:;[ \t]*(?:charset="?utf-8"?)?[ \t]*)*', re.IGNORECASE
-).fullmatch
+_PARAMETERS: Final = rb'[ \t]*(?:;[ \t]*(?:charset="?utf-8"?)?[ \t]*)*'
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
+
+
+class MediaType:
+    """A kind of body, and how callers may write its name."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.fits = re.compile(re.escape(name) + _PARAMETERS, re.IGNORECASE).fullmatch
+
+
+JSON: Final = MediaType(b"application/json")
+LINES: Final = MediaType(b"application/x-ndjson")  # one JSON value a line
 
 
 class StrictRequest(Request):
@@ -63,20 +72,26 @@ class StrictRequest(Request):
         yield await self.body()
         yield b""
 
-    def refuse_other_types(self) -> None:
-        """Refuse with 415 what does not say that it is JSON, as it is."""
+    def refuse_other_types(self, kind: MediaType = JSON) -> None:
+        """Refuse with 415 what does not say that it is of this kind, as it is."""
         kinds = encodings = 0
         for name, value in self.scope["headers"]:
             if name == b"content-type":
                 kinds += 1
-                if value != _JSON and not _JSON_TYPE(value):
-                    raise _unsupported("Send the body as `Content-Type: application/json`.")
+                if value != kind.name and not kind.fits(value):
+                    raise _unsupported(kind, f"Send the body as {_header(kind)}.")
             elif name == b"content-encoding":
                 encodings += 1
                 if value.lower() != b"identity":
-                    raise _unsupported("Send the body as it is, without Content-Encoding.")
+                    raise _unsupported(kind, "Send the body as it is, without Content-Encoding.")
         if kinds != 1:
-            raise _unsupported("Send the body as `Content-Type: application/json`, said once.")
+            raise _unsupported(kind, f"Send the body as {_header(kind)}, said once.")
+
+    def is_of(self, kind: MediaType) -> bool:
+        """Say whether the body claims to be of this kind."""
+        return any(
+            name == b"content-type" and kind.fits(value) for name, value in self.scope["headers"]
+        )
 
     async def _read(self) -> bytes:
         chunks: list[bytes] = []
@@ -110,11 +125,15 @@ class StrictRequest(Request):
         )
 
 
-def _unsupported(detail: str) -> Problem:
+def _header(kind: MediaType) -> str:
+    return f"`Content-Type: {kind.name.decode()}`"
+
+
+def _unsupported(kind: MediaType, detail: str) -> Problem:
     return Problem(
         415,
         "type-unsupported",
         "The body is not sent as JSON",
         detail,
-        headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+        headers={"Accept": kind.name.decode(), "Accept-Encoding": "identity"},
     )

@@ -77,6 +77,7 @@ SCHEMAS: Final[dict[str, object]] = {
                     "properties": {
                         "in": {"type": "string", "enum": ["body", "path", "query", "header"]},
                         "pointer": {"type": "string", "description": "A JSON pointer."},
+                        "line": {"type": "integer", "description": "In a body of many lines."},
                         "detail": {"type": "string"},
                     },
                 },

@@ -21,10 +21,10 @@ from onward.fleet.why import Reason, why
 from onward.store import browse, logs
 from onward.store.browse import Row
 
-_TIMELINE: Final = "execution timeline"
-_LOGS: Final = "execution logs"
+_EXPLAINED: Final = 100  # events that come along with an explanation
 _UNKNOWN = {404: problem_response("There is no such execution")}
 _STATUSES: Final = tuple(map(str, EXECUTION.states))
+_SHOWN: Final = str(EXECUTION.moves["fail"].target)  # the status of the examples
 
 executions = router("/executions", "executions")
 
@@ -37,21 +37,23 @@ StatusFilter = Annotated[
 class Execution(BaseModel):
     """One command on one host."""
 
-    execution_id: int
-    job_id: int
-    host_id: int
-    host: str | None
-    status: str
-    epoch: int = Field(description="The fence of the present attempt.")
-    version: int
-    attempt: int
-    retries: int
-    due_at: datetime | None
-    deadline_at: datetime | None
+    execution_id: int = Field(examples=[812])
+    job_id: int = Field(examples=[17])
+    host_id: int = Field(examples=[4])
+    host: str | None = Field(examples=["web-4"])
+    status: str = Field(examples=[_SHOWN])
+    epoch: int = Field(description="The fence of the present attempt.", examples=[9_041])
+    version: int = Field(examples=[5])
+    attempt: int = Field(description="Counted from 1; 0 before the first.", examples=[2])
+    retries: int = Field(description="How many of the retries it may have it has had.")
+    due_at: datetime | None = Field(description="Not before this, if it waits.")
+    deadline_at: datetime | None = Field(description="At the latest, if it runs.")
     worker_id: int | None
-    cause: str | None
-    exit_code: int | None
-    error: str | None
+    cause: str | None = Field(
+        description="Why the last attempt went wrong.", examples=["UNREACHABLE"]
+    )
+    exit_code: int | None = Field(examples=[1])
+    error: str | None = Field(examples=["connection reset by peer"])
     late_result: dict[str, Any] | None = Field(
         description="What the host said when it was too late to change the status."
     )
@@ -71,13 +73,13 @@ class ExecutionEvent(BaseModel):
     """Something that was said about an execution, and what became of it."""
 
     at: datetime
-    event: str
-    verdict: str
+    event: str = Field(examples=["fail"])
+    verdict: str = Field(examples=["OK"])
     from_status: str | None
-    to_status: str | None
-    epoch: int | None
-    source: str
-    detail: dict[str, Any] | None
+    to_status: str | None = Field(examples=[_SHOWN])
+    epoch: int | None = Field(examples=[9_041])
+    source: str = Field(description="Who said it.", examples=["worker"])
+    detail: dict[str, Any] | None = Field(examples=[{"cause": "UNREACHABLE"}])
 
 
 class ExecutionTimeline(BaseModel):
@@ -90,22 +92,28 @@ class ExecutionTimeline(BaseModel):
 class Explanation(BaseModel):
     """The one reason why an execution is where it is, and how it came there."""
 
-    execution_id: int
+    execution_id: int = Field(examples=[812])
     status: str
-    reason: Reason
-    text: str
-    facts: dict[str, Any]
+    reason: Reason = Field(examples=[Reason.HOST_HELD])
+    text: str = Field(examples=["web-4 is held by execution 790 of job 16."])
+    facts: dict[str, Any] = Field(
+        description="The same for programs; `since` and `until` are times.",
+        examples=[{"since": "2026-11-16T10:00:00Z", "execution_id": 790, "job_id": 16}],
+    )
     timeline: list[ExecutionEvent] = Field(description="The newest hundred events, oldest first.")
 
 
 class LogLine(BaseModel):
     """A line that the host printed, or one in which Onward says that it left something out."""
 
-    epoch: int
-    line: int
+    epoch: int = Field(description="Of the attempt that printed it.", examples=[9_041])
+    line: int = Field(description="From 1, within the attempt.", examples=[1])
     at: datetime
-    stream: str
-    text: str
+    stream: str = Field(
+        description="`stdout`, `stderr`, or `onward` for what Onward itself has to say.",
+        examples=["stdout"],
+    )
+    text: str = Field(examples=["reloading nginx"])
 
 
 class LogPage(BaseModel):
@@ -115,6 +123,7 @@ class LogPage(BaseModel):
     answer.
     """
 
+    status: str = Field(description="Of the execution, just before its lines were read.")
     items: list[LogLine]
     next_cursor: str | None
 
@@ -134,14 +143,14 @@ async def explain_execution(execution_id: Id, services: Serving) -> Explanation:
     if row is None:
         raise _unknown()
     found = why(row)
-    events = await browse.execution_timeline(services.pool, execution_id, limit=10_000)
+    events = await browse.newest_events(services.pool, execution_id, limit=_EXPLAINED)
     return Explanation(
         execution_id=execution_id,
         status=str(row["status"]),
         reason=found.reason,
         text=found.text,
         facts=dict(found.facts),
-        timeline=[ExecutionEvent.model_validate(event) for event in events[-100:]],
+        timeline=[ExecutionEvent.model_validate(event) for event in events],
     )
 
 
@@ -151,14 +160,15 @@ async def get_execution_timeline(
 ) -> ExecutionTimeline:
     """Return every event with its verdict, also those that moved nothing."""
     await _row(services, execution_id)
-    position = paging.decode_ids(_TIMELINE, cursor, length=1)
+    kind = f"timeline of execution {execution_id}"
+    position = paging.decode_ids(kind, cursor, length=1)
     found = await browse.execution_timeline(
         services.pool, execution_id, after=position[0] if position else 0, limit=limit + 1
     )
     page = found[:limit]
     return ExecutionTimeline(
         items=[ExecutionEvent.model_validate(row) for row in page],
-        next_cursor=_cursor(_TIMELINE, page[-1]["seq"]) if len(found) > limit else None,
+        next_cursor=_cursor(kind, page[-1]["seq"]) if len(found) > limit else None,
     )
 
 
@@ -166,19 +176,25 @@ async def get_execution_timeline(
 async def get_execution_logs(
     execution_id: Id, services: Serving, limit: Limit = 1_000, cursor: Cursor = None
 ) -> LogPage:
-    """Return what the host printed, also while it runs."""
-    await _row(services, execution_id)
-    position = paging.decode_ids(f"{_LOGS} {execution_id}", cursor, length=2)
+    """Return what the host printed, also while it runs.
+
+    Where something was left out, a line of the stream `onward` says so.
+    """
+    # First the status: once it is an end, what was printed before it can be read.
+    row = await _row(services, execution_id)
+    kind = f"logs of execution {execution_id}"
+    position = paging.decode_ids(kind, cursor, length=2)
     after = (position[0], position[1]) if position else (-1, 0)
     found = await logs.page(services.pool, execution_id, after=after, limit=limit)
     last = (found[-1].epoch, found[-1].line) if found else position
     return LogPage(
+        status=str(row["status"]),
         items=[LogLine.model_validate(line._asdict()) for line in found],
-        next_cursor=_cursor(f"{_LOGS} {execution_id}", *last) if last else None,
+        next_cursor=_cursor(kind, *last) if last else None,
     )
 
 
-def execution_page(found: Sequence[Row], limit: int, kind: str, key: str) -> ExecutionPage:
+def execution_page(found: Sequence[Row], limit: int, *, kind: str, key: str) -> ExecutionPage:
     """Make a page of what was found, one more than fits it if there is another page."""
     page = found[:limit]
     return ExecutionPage(

@@ -84,7 +84,7 @@ PROBLEMS: Final[Mapping[type[errors.OnwardError], Kind]] = MappingProxyType(
         errors.InvalidLifecycle: Kind(422, "invalid-lifecycle", "The lifecycle contradicts itself"),
         errors.UnknownLifecycle: Kind(422, "unknown-lifecycle", "There is no such lifecycle"),
         errors.JobConflict: Kind(422, "job-conflict", "The external id stands for another job"),
-        errors.PlanChanged: Kind(409, "plan-changed", "The fleet has changed since the plan"),
+        errors.PlanChanged: Kind(412, "plan-changed", "The fleet has changed since the plan"),
         errors.NotOpen: _DOWN,
         errors.ServerProblem: _DOWN,
         errors.ServerUnreachable: _DOWN,

@@ -6,22 +6,29 @@ from typing import Final
 
 from fastapi import APIRouter
 
+from onward.api.blocks import blocks, of_host
+from onward.api.callbacks import callbacks
 from onward.api.command_types import command_types
-from onward.api.commands import callbacks, commands
+from onward.api.commands import commands
+from onward.api.deeds import deeds
 from onward.api.events import events
 from onward.api.executions import executions
-from onward.api.hosts import blocks, hosts
-from onward.api.intake import plans, webhook
+from onward.api.hosts import hosts
+from onward.api.intake import plan, webhook
+from onward.api.inventories import inventories
 from onward.api.jobs import jobs
 from onward.api.keys import keys, me
 from onward.api.operations import health, metrics, workers
 
 RESOURCES: Final[tuple[APIRouter, ...]] = (
     webhook,
-    plans,
+    plan,
     jobs,
+    deeds,
     executions,
     hosts,
+    inventories,
+    of_host,
     blocks,
     command_types,
     commands,

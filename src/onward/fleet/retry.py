@@ -11,7 +11,7 @@ from onward.core.selectors import All
 from onward.errors import InvalidInput
 from onward.fleet.standing import live
 from onward.fleet.submit import checked_external_id
-from onward.store import browse, jobs
+from onward.store import browse, inputs, jobs
 from onward.store.database import Pool
 from onward.store.jobs import FAILED, RETRIED, NewJob, Submitted
 
@@ -22,6 +22,7 @@ class RetryOutcome(StrEnum):
     MADE = "MADE"
     UNKNOWN_JOB = "UNKNOWN_JOB"
     NOT_FINISHED = "NOT_FINISHED"  # more of it may fail; retry when it has
+    NOTHING_TO_RETRY = "NOTHING_TO_RETRY"  # none ended so, or each was done after all
 
 
 class Retried(NamedTuple):
@@ -45,27 +46,22 @@ async def retry_failed(
     The new job needs an approval of its own if its type does.
     """
     if other := sorted(set(statuses) - RETRIED):
-        raise InvalidInput("statuses", f"{other[0]!r} is not one of {', '.join(sorted(RETRIED))}")
+        known = ", ".join(sorted(RETRIED))
+        raise InvalidInput("statuses", f"{inputs.shown(other[0])} is not one of {known}")
+    name = checked_external_id(external_id or f"retry-of-{job_id}")
     row = await browse.job(pool, job_id)
     if row is None:
         return Retried(RetryOutcome.UNKNOWN_JOB)
     if live(row):
         return Retried(RetryOutcome.NOT_FINISHED)
-    selector = {"failed_of": job_id, "statuses": sorted(statuses)}
-    made = await jobs.retry(
-        pool,
-        _again(row, by, external_id),
-        of=job_id,
-        statuses=statuses,
-        selector=json.dumps(selector),
-    )
-    return Retried(RetryOutcome.MADE, made)
+    made = await jobs.retry(pool, _again(row, by, name), of=job_id, statuses=sorted(set(statuses)))
+    return Retried(RetryOutcome.MADE if made else RetryOutcome.NOTHING_TO_RETRY, made)
 
 
-def _again(row: Mapping[str, object], by: str, external_id: str | None) -> NewJob:
+def _again(row: Mapping[str, object], by: str, external_id: str) -> NewJob:
     limit = row["max_concurrency"]
     return NewJob(
-        external_id=checked_external_id(external_id or f"retry-of-{row['job_id']}"),
+        external_id=external_id,
         command_type=str(row["command_type"]),
         params=json.dumps(row["params"], ensure_ascii=False),
         selector=All(),  # the store chooses from the former job instead

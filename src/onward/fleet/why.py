@@ -56,7 +56,7 @@ def why(row: Mapping[str, object]) -> Why:
         return Why(
             Reason.CANCELLING,
             f"Its job was cancelled by {row['cancelled_by']}; it ends as soon as it can.",
-            {"since": row["cancelled_at"]},
+            {"since": row["cancelled_at"], "by": row["cancelled_by"]},
         )
     if row["status"] == _RUNNING:
         return _running(row)
@@ -65,9 +65,10 @@ def why(row: Mapping[str, object]) -> Why:
 
 def _ended(row: Mapping[str, object]) -> Why:
     told = f": {row['error']}" if row["error"] else ""
+    attempts = "1 attempt" if row["attempt"] == 1 else f"{row['attempt']} attempts"
     return Why(
         Reason.ENDED,
-        f"It ended as {row['status']} after {row['attempt']} attempts{told}.",
+        f"It ended as {row['status']} after {attempts}{told}.",
         {"since": row["finished_at"], "status": row["status"], "cause": row["cause"]},
     )
 
@@ -89,9 +90,17 @@ def _running(row: Mapping[str, object]) -> Why:
 def _held_by_job(row: Mapping[str, object]) -> Why | None:
     match row["approval_state"]:
         case "WAIT_APPROVAL":
-            return Why(Reason.WAITING_FOR_APPROVAL, "Its job waits for somebody's approval.")
+            return Why(
+                Reason.WAITING_FOR_APPROVAL,
+                "Its job waits for somebody's approval.",
+                {"since": row["submitted_at"], "job_id": row["job_id"]},
+            )
         case "REJECTED":
-            return Why(Reason.TURNED_DOWN, "Its job was rejected; it will be cancelled.")
+            return Why(
+                Reason.TURNED_DOWN,
+                f"Its job was rejected by {row['decided_by']}; it will be cancelled.",
+                {"since": row["decided_at"], "by": row["decided_by"]},
+            )
     if row["paused_at"] is not None:
         return Why(Reason.PAUSED, "Its job is paused.", {"since": row["paused_at"]})
     return None
@@ -116,7 +125,7 @@ def _queued(row: Mapping[str, object]) -> Why:
     if row["not_due"]:
         return Why(
             Reason.NEXT_RETRY,
-            f"It is tried again later; the last attempt ended with {row['cause']}.",
+            f"It is tried again later; the last attempt ended with {row['cause'] or 'nothing'}.",
             {"until": row["due_at"], "cause": row["cause"], "retries": row["retries"]},
         )
     if not row["worker_lives"]:
@@ -142,12 +151,22 @@ def _held_by_host(row: Mapping[str, object]) -> Why | None:
             {"execution_id": row["behind"]},
         )
     if row["blocked_type"] is not None:
-        return Why(
-            Reason.BLOCKED_BY_RULE,
-            f"{row['blocked_by'] or 'Somebody'} has blocked {row['blocked_type']} on "
-            f"{row['host']}: {row['blocked_reason']}.",
-            {"until": row["blocked_until"], "command_type": row["blocked_type"]},
-        )
+        return _blocked(row)
     if row["host_state"] != "ACTIVE":
         return Why(Reason.HOST_DISABLED, f"{row['host'] or 'Its host'} is not active.")
     return None
+
+
+def _blocked(row: Mapping[str, object]) -> Why:
+    reason = f": {row['blocked_reason']}" if row["blocked_reason"] else ""
+    return Why(
+        Reason.BLOCKED_BY_RULE,
+        f"{row['blocked_by'] or 'Somebody'} has blocked {row['blocked_type']} on "
+        f"{row['host']}{reason}.",
+        {
+            "until": row["blocked_until"],
+            "command_type": row["blocked_type"],
+            "owner": row["blocked_by"],
+            "rule": row["blocked_reason"],
+        },
+    )

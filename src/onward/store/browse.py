@@ -29,6 +29,7 @@ _JSON: Final = frozenset(
     {"params", "selector", "counts", "detail", "late_result", "executions", "hosts"}
 )
 _LAST: Final = 2**63 - 1
+_UNSUCCESSFUL: Final = EXECUTION.terminal - {EXECUTION.moves["succeed"].target}
 
 
 async def job(pool: Pool, job_id: int) -> Row | None:
@@ -63,7 +64,12 @@ async def executions_of_job(
     pool: Pool, job_id: int, *, after_host: int = 0, limit: int, statuses: Sequence[str] = ()
 ) -> list[Row]:
     """Return the executions of a job in the order of their hosts."""
-    query = SQL["executions_of_job"].replace("{filter}", _in(statuses))
+    name = (
+        "failures_of_job"
+        if statuses and _UNSUCCESSFUL.issuperset(statuses)
+        else "executions_of_job"
+    )
+    query = SQL[name].replace("{filter}", _in(statuses))
     return await _all(pool, query, job_id, after_host, limit)
 
 
@@ -82,14 +88,19 @@ async def execution_timeline(
     return await _all(pool, SQL["execution_timeline"], execution_id, after, limit)
 
 
+async def newest_events(pool: Pool, execution_id: int, *, limit: int) -> list[Row]:
+    """Return the newest events that were addressed to an execution, oldest first."""
+    return (await _all(pool, SQL["newest_events"], execution_id, limit))[::-1]
+
+
 async def why(pool: Pool, execution_id: int, *, lost_after_s: float) -> Row | None:
     """Return everything that could hold an execution up."""
     return await _one(pool, SQL["why"], execution_id, lost_after_s)
 
 
-async def workers(pool: Pool, *, lost_after_s: float) -> list[Row]:
+async def workers(pool: Pool, *, lost_after_s: float, before: int = _LAST, limit: int) -> list[Row]:
     """Return the workers of the last day, the newest first."""
-    return await _all(pool, SQL["workers"], lost_after_s)
+    return await _all(pool, SQL["workers"], lost_after_s, before, limit)
 
 
 async def gauges(pool: Pool, *, lost_after_s: float) -> Row:
@@ -99,11 +110,12 @@ async def gauges(pool: Pool, *, lost_after_s: float) -> Row:
     return row
 
 
-async def readiness(pool: Pool, *, lost_after_s: float, stuck_after_s: float) -> Row:
-    """Return what there is to say about whether work gets done."""
-    row = await _one(pool, SQL["readiness"], lost_after_s, stuck_after_s)
-    assert row is not None  # noqa: S101 - as above
-    return row
+async def readiness(pool: Pool, *, lost_after_s: float, stuck_after_s: float) -> Row | None:
+    """Return what there is to say about whether work gets done; `None` without our tables."""
+    try:
+        return await _one(pool, SQL["readiness"], lost_after_s, stuck_after_s)
+    except asyncpg.SyntaxOrAccessError:
+        return None
 
 
 def _in(statuses: Iterable[str]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import asyncpg
 
-from onward.core.lifecycles import lifecycle_named
+from onward.core.lifecycles import LIFECYCLES, lifecycle_named
 from onward.core.verdicts import Transition, TransitionResult
 from onward.errors import GuardDrift
 from onward.store import transitions
@@ -21,9 +21,21 @@ from onward.store.transitions import SQL, Answer, CommandState, Event
 _SWEEP: Final = 1_000  # commands that one statement of a sweep times out
 _DEADLOCKS: Final = 10  # in a row, before a caller is told
 _TASKS_KNOWN: Final = 100_000  # tasks whose command is remembered, to spare a look-up
+_LOOKED_AT: Final = 50_000  # commands that a page of a filtered list looks at
+_FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
+_LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
+_UNKNOWN: Final[Answer] = Transition(None, TransitionResult.UNKNOWN_COMMAND, changed=False)
+# What a platform's word or code for a status means, in every lifecycle: this is on the hot path.
+_CALLED: Final[Mapping[tuple[str, object], str | None]] = {
+    (table.name, word): table.event_called(word)
+    for table in LIFECYCLES.values()
+    for words in table.states.items()
+    for word in words
+}
 
 Row = dict[str, object]
+Task = tuple[str, str]  # what a platform calls it, and the device it is for
 
 
 class NewCommand(NamedTuple):
@@ -39,6 +51,21 @@ class NewCommand(NamedTuple):
     source: str
 
 
+class Called(NamedTuple):
+    """What a platform says about a task of its own; the names have been checked by `inputs`."""
+
+    task: Task
+    status: object  # its word or its code, whatever it is
+    otherwise: str  # the event that it is where no status is called so
+
+
+class Page(NamedTuple):
+    """A part of the list of commands, and the id below which the next one begins."""
+
+    items: list[Row]
+    before: str | None
+
+
 class Commands:
     """The commands of one database, for the tasks of one event loop."""
 
@@ -47,12 +74,16 @@ class Commands:
         self._batch_max = batch_max
         self._events = GroupCommit(self.record_all, wait_s=group_wait_s, group_max=batch_max)
         self._new = GroupCommit(self.create_all, wait_s=group_wait_s, group_max=batch_max)
+        self._callbacks = GroupCommit(
+            self.record_all_called, wait_s=group_wait_s, group_max=batch_max
+        )
         # What a platform calls (task, device) never comes to mean another command.
-        self._tasks: dict[tuple[str, str], tuple[str, str]] = {}
+        self._tasks: dict[Task, tuple[str, str]] = {}
 
     async def close(self) -> None:
         """Answer everybody who still waits."""
         await self._new.drain()
+        await self._callbacks.drain()
         await self._events.drain()
 
     async def create(self, command: NewCommand) -> Answer:
@@ -62,6 +93,24 @@ class Commands:
     async def record(self, event: Event) -> Answer:
         """Record one event, sharing the COMMIT with whoever records one now."""
         return await self._events.submit(event)
+
+    async def record_called(self, called: Called) -> Answer:
+        """Record what a platform says, sharing look-up and COMMIT with whoever does so now."""
+        return await self._callbacks.submit(called)
+
+    async def record_all_called(self, callbacks: Sequence[Called]) -> list[Answer]:
+        """Record what a platform says about many tasks, and answer each in its place."""
+        commands = await self._find_tasks({called.task for called in callbacks})
+        answers = [_UNKNOWN] * len(callbacks)
+        events: list[Event] = []
+        places: list[int] = []
+        for place, called in enumerate(callbacks):
+            if found := commands.get(called.task):
+                events.append(_said(called, *found))
+                places.append(place)
+        for place, answer in zip(places, await self.record_all(events), strict=True):
+            answers[place] = answer
+        return answers
 
     async def record_all(
         self, events: Sequence[Event], *, now: datetime | None = None
@@ -90,6 +139,14 @@ class Commands:
             wanted = [command for command in first.values() if command.source == source]
             for row in await self._insert(wanted, now, source):
                 made[str(row["cmd_id"])] = _made(first[str(row["cmd_id"])], row)
+        # A platform will soon speak of what was made for it.
+        self._remember(
+            {
+                (command.task_id, command.node): (cmd_id, command.lifecycle)
+                for cmd_id in made
+                if (command := first[cmd_id]).task_id is not None
+            }
+        )
 
         answers: list[Answer | None] = [
             made.pop(command.cmd_id, None) if command is first[command.cmd_id] else None
@@ -137,18 +194,23 @@ class Commands:
             if len(rows) < _SWEEP:
                 return moved
 
-    async def find_task(self, task_id: str, node: str) -> tuple[str, str] | None:
-        """Return the id and the lifecycle of the command that a platform calls by this task."""
-        if found := self._tasks.get((task_id, node)):
-            return found
-        with answering():
-            row = await self.pool.fetchrow(SQL["find_task"], task_id, node)
-        if row is None:
-            return None
-        if len(self._tasks) >= _TASKS_KNOWN:
+    async def _find_tasks(self, tasks: set[Task]) -> Mapping[Task, tuple[str, str]]:
+        """Return the id and the lifecycle of the commands that a platform calls by these tasks."""
+        found = {task: known for task in tasks if (known := self._tasks.get(task))}
+        if wanted := list(tasks - found.keys()):
+            with answering():
+                rows = await self.pool.fetch(
+                    SQL["find_tasks"], [task for task, _ in wanted], [node for _, node in wanted]
+                )
+            new = {(task, node): (str(cmd_id), lifecycle) for task, node, cmd_id, lifecycle in rows}
+            self._remember(new)
+            found |= new
+        return found
+
+    def _remember(self, tasks: Mapping[Task, tuple[str, str]]) -> None:
+        if len(self._tasks) + len(tasks) > _TASKS_KNOWN:
             self._tasks.clear()
-        self._tasks[task_id, node] = (str(row["cmd_id"]), row["lifecycle"])
-        return self._tasks[task_id, node]
+        self._tasks |= tasks
 
     async def get(self, cmd_id: str) -> Row | None:
         """Return the row of a command, as it is now."""
@@ -156,10 +218,39 @@ class Commands:
             row = await self.pool.fetchrow(SQL["get"], cmd_id)
         return None if row is None else _plain(row)
 
-    async def timeline(self, cmd_id: str) -> list[Row]:
+    async def page(
+        self,
+        *,
+        before: str = _LAST_ID,
+        limit: int,
+        lifecycle: str | None = None,
+        node: str | None = None,
+    ) -> Page:
+        """Return commands below an id, the newest first; with a filter, a page may be short."""
+        until = None
+        with answering():
+            if lifecycle is not None or node is not None:
+                until = await self.pool.fetchval(SQL["far_enough"], before, _LOOKED_AT - 1)
+            rows = await self.pool.fetch(
+                SQL["list"], before, until or _FIRST_ID, limit + 1, lifecycle, node
+            )
+        page = [_plain(row) for row in rows[:limit]]
+        if len(rows) > limit:
+            return Page(page, str(page[-1]["cmd_id"]))
+        return Page(page, None if until is None else str(until))
+
+    async def timeline(self, cmd_id: str, *, after: int = 0, limit: int | None = None) -> list[Row]:
         """Return every event that was ever addressed to a command, in the order of its judging."""
         with answering():
-            return [_plain(row) for row in await self.pool.fetch(SQL["timeline"], cmd_id)]
+            rows = await self.pool.fetch(SQL["timeline"], cmd_id, after, limit)
+        return [_plain(row) for row in rows]
+
+
+def _said(called: Called, cmd_id: str, lifecycle: str) -> Event:
+    """Return the event that a platform's word stands for; True is not 1, nor is 1.0."""
+    plain = type(called.status) in (str, int)
+    name = _CALLED.get((lifecycle, called.status)) if plain else None
+    return Event(cmd_id, name or called.otherwise, source="platform")
 
 
 def _plain(row: asyncpg.Record) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onward.store.queries import read_sql
+from onward.store.queries import read_sql, rendered
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class GuardedTable:
             ("afterwards", read_sql(self.afterwards).rstrip() if self.afterwards else ""),
         ):
             text = text.replace(f"<<{form}>>", filled)
-        return text
+        return rendered(text)
 
 
 COMMANDS = GuardedTable(
@@ -61,7 +61,7 @@ EXECUTIONS = GuardedTable(
     timeline="execution_timeline",
     timeline_key="execution_id",
     settles="executions_settles.sql",
-    returned=", c.job_id",
+    returned=", c.id, c.job_id, c.host_id, c.read_only, c.due_at, c.deadline_at, c.worker_id",
     afterwards="executions_afterwards.sql",
 )
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
+import asyncpg
+
 from onward.core.lifecycles import EXECUTION
-from onward.core.selectors import Names, Selector, to_json, to_sql
-from onward.errors import InvalidInput, JobConflict, PlanChanged
-from onward.store import queries
-from onward.store.database import Pool, answering
+from onward.core.selectors import Selector, to_json, to_sql
+from onward.errors import JobConflict, PlanChanged
+from onward.store import plans, queries
+from onward.store.database import Connection, Pool, answering
 
 SQL = queries.load("jobs.sql")
 
 _SUBMIT_FROM: Final = 10  # the first parameter of `submit` that belongs to the selector
-_PREVIEW_FROM: Final = 4  # and of `preview`
+_CANCEL_BATCH: Final = 5_000  # executions that one statement cancels
 _EVENTS: Final = {"APPROVED": "approve", "REJECTED": "reject"}
 
 # What a retry takes up: whatever ended, and not as it was meant to.
@@ -23,15 +26,6 @@ RETRIED: Final = frozenset(
     str(EXECUTION.moves[event].target) for event in ("fail", "timeout", "block", "cancel")
 )
 FAILED: Final = frozenset(str(EXECUTION.moves[event].target) for event in ("fail", "timeout"))
-
-_RETRIED = """
-h.id IN (
-    SELECT e.host_id FROM executions e
-     WHERE e.job_id = ${job}
-       AND e.status = ANY (${statuses}::text[])
-       -- Its host has said since that it was done.
-       AND e.late_result ->> 'event' IS DISTINCT FROM 'succeed')
-"""
 
 Decision = Literal["APPROVED", "REJECTED"]
 
@@ -78,17 +72,13 @@ class Edited(NamedTuple):
     cancelled: bool
 
 
-class Preview(NamedTuple):
-    """What a job would do if it were submitted now. The lists may be cut short, the counts not."""
+class Cancellation(StrEnum):
+    """What became of the wish to cancel a job."""
 
-    needs_approval: bool
-    total: int
-    blocked: int
-    busy: int
-    digest: str
-    runs: list[dict[str, object]]
-    blocks: list[dict[str, object]]
-    busy_hosts: list[dict[str, object]]
+    CANCELLED = "CANCELLED"  # what waited has ended; what runs is asked to stop
+    CANCELLED_BEFORE = "CANCELLED_BEFORE"
+    TOO_LATE = "TOO_LATE"  # it has finished
+    UNKNOWN_JOB = "UNKNOWN_JOB"
 
 
 class _Asked(NamedTuple):
@@ -101,32 +91,55 @@ class _Asked(NamedTuple):
     retry_of: int | None = None
 
 
+class _NotMade(NamedTuple):
+    """Why the statement made no job, from what it has seen itself."""
+
+    type_known: bool
+    chosen: int
+    missing: Sequence[str]
+    digest: str
+
+
 async def submit(pool: Pool, job: NewJob) -> Submitted:
     """Make a job with its executions, or find the one that this webhook made before."""
     condition, parameters = to_sql(job.selector, first=_SUBMIT_FROM)
-    return await _submit(
-        pool, job, _Asked(condition, parameters, _names(job.selector), _written(job.selector))
-    )
+    written = json.dumps(to_json(job.selector), ensure_ascii=False)
+    asked = _Asked(condition, parameters, plans.names_of(job.selector), written)
+    made = await _submit(pool, job, asked)
+    if isinstance(made, Submitted):
+        return made
+    if not made.type_known:
+        raise await plans.unknown_type(pool, job.command_type)
+    plans.refuse_no_hosts(made.missing, made.chosen)
+    raise PlanChanged(made.digest)
 
 
-async def retry(
-    pool: Pool, job: NewJob, *, of: int, statuses: Sequence[str], selector: str
-) -> Submitted:
-    """Make a job of what another left undone, except where a late result says that it was done."""
-    condition = _RETRIED.format(job=_SUBMIT_FROM, statuses=_SUBMIT_FROM + 1)
-    return await _submit(pool, job, _Asked(condition, (of, statuses), [], selector, of))
+async def retry(pool: Pool, job: NewJob, *, of: int, statuses: Sequence[str]) -> Submitted | None:
+    """Make a job of what another left undone, except where a late result says that it was done.
+
+    `None` if nothing is left of it; hosts that have been disabled since are left alone, too.
+    """
+    written = json.dumps({"failed_of": of, "statuses": list(statuses)})
+    made = await _submit(pool, job, _Asked(SQL["undone"], (of, statuses), [], written, of))
+    if isinstance(made, Submitted):
+        return made
+    if not made.type_known:
+        raise await plans.unknown_type(pool, job.command_type)
+    return None
 
 
-async def _submit(pool: Pool, job: NewJob, asked: _Asked) -> Submitted:
-    query = SQL["submit"].replace("{digest}", SQL["digest"])
+_SUBMIT: Final = (
+    SQL["submit"].replace("{digest}", plans.DIGEST).replace("{missing}", plans.missing("$7"))
+)
+
+
+async def _submit(pool: Pool, job: NewJob, asked: _Asked) -> Submitted | _NotMade:
+    body = (job.command_type, job.params, asked.selector, job.max_concurrency)
     with answering():
         made = await pool.fetchrow(
-            query.replace("{chosen}", asked.condition),
+            _SUBMIT.replace("{chosen}", asked.condition),
             job.external_id,
-            job.command_type,
-            job.params,
-            asked.selector,
-            job.max_concurrency,
+            *body,
             job.requested_by,
             asked.names,
             job.digest,
@@ -135,68 +148,22 @@ async def _submit(pool: Pool, job: NewJob, asked: _Asked) -> Submitted:
         )
         assert made is not None  # noqa: S101 - the query always answers with one row
         if made["id"] is not None:
-            return Submitted(
-                made["id"], made["total"], made["approval_state"], made["version"], duplicate=False
-            )
-        known = await pool.fetchrow(SQL["find_external"], job.external_id)
-    if known is not None:
-        _refuse_other(job, asked.selector, known["id"], json.loads(known["asked"]))
-        return Submitted(
-            known["id"], known["total"], known["approval_state"], known["version"], duplicate=True
-        )
-    await _refuse_unknown_type(pool, job.command_type)
-    _refuse_no_hosts(made["missing"], made["chosen"])
-    raise PlanChanged("The fleet has changed since this plan was seen: look at the plan again.")
-
-
-async def preview(pool: Pool, command_type: str, selector: Selector, *, named: int) -> Preview:
-    """Say what a job would do, and name up to `named` hosts of each kind."""
-    condition, parameters = to_sql(selector, first=_PREVIEW_FROM)
-    query = SQL["preview"].replace("{digest}", SQL["digest"]).replace("{chosen}", condition)
-    with answering():
-        row = await pool.fetchrow(query, _names(selector), command_type, named, *parameters)
-    assert row is not None  # noqa: S101 - counting always answers with one row
-    if row["needs_approval"] is None:
-        await _refuse_unknown_type(pool, command_type)
-    _refuse_no_hosts(row["missing"], row["total"])
-    return Preview(*row[:5], *(json.loads(found) for found in row[5:8]))
-
-
-def _names(selector: Selector) -> list[str]:
-    return list(selector.names) if isinstance(selector, Names) else []
-
-
-def _written(selector: Selector) -> str:
-    return json.dumps(to_json(selector), ensure_ascii=False)
-
-
-async def _refuse_unknown_type(pool: Pool, command_type: str) -> None:
-    with answering():
-        types = await pool.fetch("SELECT name FROM command_types ORDER BY name")
-    if command_type not in {name for (name,) in types}:
-        known_types = ", ".join(name for (name,) in types)
-        raise InvalidInput("command_type", f"{command_type!r} is not one of {known_types}")
-
-
-def _refuse_no_hosts(missing: Sequence[str], chosen: int) -> None:
-    if missing:
-        raise InvalidInput("selector", f"no such hosts: {', '.join(missing)}")
-    if not chosen:
-        raise InvalidInput("selector", "no host matches it, so there would be nothing to do")
-
-
-def _refuse_other(job: NewJob, selector: str, job_id: int, known: dict[str, object]) -> None:
-    asked: dict[str, object] = {
-        "command_type": job.command_type,
-        "params": json.loads(job.params),
-        "selector": json.loads(selector),
-        "max_concurrency": job.max_concurrency,
-    }
-    if other := [field for field, value in asked.items() if known[field] != value]:
+            return _submitted(made, duplicate=False)
+        known = await pool.fetchrow(SQL["find_external"], job.external_id, *body)
+    if known is None:
+        return _NotMade(made["type_known"], made["chosen"], made["missing"], made["digest"])
+    if other := known["other"]:
         raise JobConflict(
             "external_id",
-            f"{job.external_id!r} is job {job_id}, but with another {' and '.join(other)}",
+            f"{job.external_id!r} is job {known['id']}, but with another {' and '.join(other)}",
         )
+    return _submitted(known, duplicate=True)
+
+
+def _submitted(row: asyncpg.Record, *, duplicate: bool) -> Submitted:
+    return Submitted(
+        row["id"], row["total"], row["approval_state"], row["version"], duplicate=duplicate
+    )
 
 
 async def decide(
@@ -216,7 +183,7 @@ async def decide(
                 row = await connection.fetchrow(SQL["standing"], job_id, by)
                 return None if row is None else Decided(*row)
             if state == "REJECTED":
-                await connection.fetch(SQL["cancel_waiting"], job_id, f"rejected by {by}")
+                await _cancel_waiting(connection, job_id, f"rejected by {by}")
             return Decided(row["approval_state"], row["version"], decided=True, decided_by=by)
 
 
@@ -242,29 +209,42 @@ async def edit(
     return Edited(row["version"], False, row["approval_state"], row["cancelled"])  # noqa: FBT003
 
 
-async def cancel(pool: Pool, job_id: int, *, by: str, reason: str = "") -> bool:
-    """Cancel what has not begun, and ask what runs to stop.
-
-    False if that was done before, or if it is too late because the job has finished.
-    """
+async def cancel(pool: Pool, job_id: int, *, by: str, reason: str = "") -> Cancellation:
+    """Cancel what has not begun, and ask what runs to stop; it may finish first."""
     with answering():
         async with pool.acquire() as connection, connection.transaction():
-            if await connection.fetchval(SQL["cancel"], job_id, by, reason) is None:
-                return False
-            await connection.fetch(SQL["cancel_waiting"], job_id, f"cancelled by {by}")
-            return True
+            row = await connection.fetchrow(SQL["lock"], job_id)
+            if row is None:
+                return Cancellation.UNKNOWN_JOB
+            if row["cancelled"]:
+                return Cancellation.CANCELLED_BEFORE
+            ended = await _cancel_waiting(connection, job_id, f"cancelled by {by}")
+            done = await connection.fetchval(SQL["cancel"], job_id, by, reason, ended)
+            return Cancellation.TOO_LATE if done is None else Cancellation.CANCELLED
 
 
 async def finish_cancelling(pool: Pool, *, limit: int) -> None:
     """Cancel what came back to the queue of cancelled jobs, and close those that are done."""
     with answering():
         for (job_id,) in await pool.fetch(SQL["cancel_open"], limit):
-            await pool.fetch(SQL["cancel_waiting"], job_id, "reaper")
+            await _cancel_waiting(pool, job_id, "reaper")
             await pool.execute(SQL["close_cancel"], job_id)
 
 
+async def _cancel_waiting(where: Pool | Connection, job_id: int, source: str) -> int:
+    """Cancel what has not begun, batch by batch; returns how many."""
+    cancelled = 0
+    after_host: int | None = 0
+    while after_host is not None:
+        row = await where.fetchrow(SQL["cancel_waiting"], job_id, source, after_host, _CANCEL_BATCH)
+        assert row is not None  # noqa: S101 - counting always answers with one row
+        after_host, ended = row
+        cancelled += ended
+    return cancelled
+
+
 async def pause(pool: Pool, job_id: int, *, paused: bool, by: str) -> bool:
-    """Hold a job back from being planned and claimed, or let it go on; false if it was so."""
+    """Hold a job back from being planned and claimed, or let it go on; false if nothing changed."""
     with answering():
         return await pool.fetchval(SQL["pause"], job_id, paused, by) is not None
 

@@ -36,13 +36,15 @@ def load(name: str) -> Mapping[str, str]:
     _, *parts = _NAME.split(read_sql(name))
     return MappingProxyType(
         {
-            query: _rendered(text.strip().rstrip(";"))
+            query: rendered(text.strip().rstrip(";"))
             for query, text in zip(parts[::2], parts[1::2], strict=True)
         }
     )
 
 
-def _rendered(text: str) -> str:
+def rendered(text: str) -> str:
+    """Fill in what depends on the law."""
+    unsuccessful = EXECUTION.terminal - {EXECUTION.moves["succeed"].target}
     (queued,) = EXECUTION.moves["claim"].sources
     (running,) = EXECUTION.moves["succeed"].sources
     for form, filled in (
@@ -50,6 +52,7 @@ def _rendered(text: str) -> str:
         ("{new}", f"'{EXECUTION.initial}'"),
         ("{queued}", f"'{queued}'"),
         ("{running}", f"'{running}'"),
+        ("{unsuccessful}", ", ".join(f"'{status}'" for status in sorted(unsuccessful))),
     ):
         text = text.replace(form, filled)
     return text

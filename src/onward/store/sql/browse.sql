@@ -50,6 +50,16 @@ SELECT t.seq, t.at, t.event, t.by, t.detail
  ORDER BY e.host_id
  LIMIT $3;
 
+-- name: failures_of_job
+-- What went wrong among a million that went right, without looking at the million.
+{execution}
+  JOIN failures f ON f.execution_id = e.id
+ WHERE f.job_id = $1
+   AND f.host_id > $2
+   AND {filter}
+ ORDER BY f.host_id
+ LIMIT $3;
+
 -- name: executions_of_host
 -- The newest first.
 {execution}
@@ -67,6 +77,13 @@ SELECT t.seq, t.at, t.event, t.verdict, t.from_status, t.to_status, t.epoch, t.s
  ORDER BY t.seq
  LIMIT $3;
 
+-- name: newest_events
+SELECT t.seq, t.at, t.event, t.verdict, t.from_status, t.to_status, t.epoch, t.source, t.detail
+  FROM execution_timeline t
+ WHERE t.execution_id = $1
+ ORDER BY t.seq DESC
+ LIMIT $2;
+
 -- name: why
 -- Everything that could hold one execution up, as it is at this moment. Which of it does is for
 -- `fleet/why.py` to say.
@@ -74,7 +91,8 @@ SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.at
        e.cause, e.error, e.due_at, e.deadline_at, e.updated_at, e.finished_at, e.worker_id,
        e.due_at > now() AS not_due,
        e.deadline_at <= now() AS overdue,
-       j.approval_state, j.paused_at, j.cancelled_at, j.cancelled_by, j.max_concurrency,
+       j.created_at AS submitted_at, j.approval_state, j.decided_by, j.decided_at,
+       j.paused_at, j.cancelled_at, j.cancelled_by, j.max_concurrency,
        j.max_concurrency <= coalesce((
            SELECT sum(c.n) FROM job_counts c
             WHERE c.job_id = e.job_id AND c.status IN ({queued}, {running})), 0) AS at_limit,
@@ -96,27 +114,26 @@ SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.at
     ON b.host_id = e.host_id AND b.command_type = j.command_type
    AND (b.expires_at IS NULL OR b.expires_at > now())
   LEFT JOIN LATERAL (
-        SELECT r.id, r.job_id, r.updated_at AS since
-          FROM executions r
+        SELECT x.id, x.job_id, x.updated_at AS since
+          FROM runs r
+          JOIN executions x ON x.id = r.execution_id
          WHERE e.status = {queued}
            AND r.host_id = e.host_id
-           AND r.status = {running}
            AND NOT (r.read_only AND e.read_only)
-         ORDER BY r.id
+         ORDER BY x.id
          LIMIT 1
        ) AS held ON true
   LEFT JOIN LATERAL (
-        SELECT q.id
-          FROM executions q
+        SELECT q.execution_id AS id
+          FROM queue q
           JOIN jobs k ON k.id = q.job_id
          WHERE e.status = {queued}
            AND q.host_id = e.host_id
-           AND q.status = {queued}
-           AND q.id < e.id
+           AND q.execution_id < e.id
            AND q.due_at <= now()
            AND k.paused_at IS NULL
            AND k.cancelled_at IS NULL
-         ORDER BY q.id
+         ORDER BY q.execution_id
          LIMIT 1
        ) AS ahead ON true
  WHERE e.id = $1;
@@ -124,12 +141,13 @@ SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.at
 -- name: workers
 SELECT w.id AS worker_id, w.name, w.started_at, w.beat_at, w.progress_at, w.stopped_at,
        w.stopped_at IS NULL AND w.beat_at >= now() - make_interval(secs => $1) AS lives,
-       (SELECT count(*) FROM executions e WHERE e.status = {running} AND e.worker_id = w.id)
-           AS running
+       (SELECT count(*) FROM runs r WHERE r.worker_id = w.id) AS running
   FROM workers w
- WHERE w.stopped_at IS NULL OR w.stopped_at > now() - interval '1 day'
+ -- Who was killed has not said so, but does not breathe any more.
+ WHERE coalesce(w.stopped_at, w.beat_at) > now() - interval '1 day'
+   AND w.id < $2
  ORDER BY w.id DESC
- LIMIT 1000;
+ LIMIT $3;
 
 -- name: gauges
 SELECT (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}')
@@ -143,8 +161,7 @@ SELECT (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}')
          WHERE stopped_at IS NULL AND beat_at >= now() - make_interval(secs => $1)) AS workers,
        (SELECT coalesce(jsonb_object_agg(h.state, h.n), '{}')
           FROM (SELECT state, count(*) AS n FROM hosts GROUP BY state) AS h) AS hosts,
-       (SELECT count(*) FROM executions
-         WHERE status = {running} AND deadline_at < now()) AS overdue;
+       (SELECT count(*) FROM runs WHERE deadline_at < now()) AS overdue;
 
 -- name: readiness
 -- Whether somebody not only breathes but gets on.

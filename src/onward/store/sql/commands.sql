@@ -51,9 +51,27 @@ SELECT cmd_id, verdict, lifecycle, status, epoch, version FROM judged ORDER BY o
 -- name: get
 SELECT * FROM commands WHERE cmd_id = $1;
 
--- name: find_task
+-- name: find_tasks
 -- What a platform calls a task of a device, we know as a command.
-SELECT cmd_id, lifecycle FROM commands WHERE task_id = $1 AND node = $2;
+SELECT c.task_id, c.node, c.cmd_id, c.lifecycle
+  FROM unnest($1::text[], $2::text[]) AS w (task_id, node)
+  JOIN commands c ON c.task_id = w.task_id AND c.node = w.node;
+
+-- name: list
+-- The newest first: ids made later sort later. What could be as large as a body is left out.
+SELECT cmd_id, lifecycle, node, type, task_id, status, epoch, version, timeout_s, created_at,
+       updated_at, deadline_at, due_at, finished_at, duration_ms, result_code, error_code
+  FROM commands
+ WHERE cmd_id < $1
+   AND cmd_id >= $2
+   AND ($4::text IS NULL OR lifecycle = $4)
+   AND ($5::text IS NULL OR node = $5)
+ ORDER BY cmd_id DESC
+ LIMIT $3;
+
+-- name: far_enough
+-- How far a page with a filter looks, so that a filter which fits nothing is answered in time too.
+SELECT cmd_id FROM commands WHERE cmd_id < $1 ORDER BY cmd_id DESC OFFSET $2 LIMIT 1;
 
 -- name: record_events
 SELECT * FROM record_events_v1($1, $2, $3, $4, $5, $6, $7);
@@ -90,4 +108,6 @@ SELECT r.*, due.ids[r.ord] AS cmd_id
 SELECT seq, at, event, verdict, from_status, to_status, epoch, source, detail
   FROM timeline
  WHERE cmd_id = $1
- ORDER BY seq;
+   AND seq > $2
+ ORDER BY seq
+ LIMIT $3;

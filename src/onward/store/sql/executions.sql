@@ -10,74 +10,67 @@ WITH printed AS (
 SELECT * FROM record_executions_v1($1, $2, $3, $4, $5, $6, $7);
 
 -- name: candidates
--- The next execution of each host that has one due: a walk from host to host over the index of the
--- queue, one step a host, however long the queue of each. It begins after the host at which the
--- last walk ended, so that no host starves behind busier ones. It takes no lock and decides
--- nothing: `claim` does.
+-- The next execution of each host that has one due: a walk from host to host over the queue, one
+-- step a host, however long the queue of each. It begins after the host at which the last walk
+-- ended, so that no host starves behind busier ones. It takes no lock and decides nothing: `claim`
+-- does.
 WITH RECURSIVE head AS (
-    (SELECT e.host_id, e.id, e.job_id, e.read_only, e.due_at
-       FROM executions e
-      WHERE e.status = {queued} AND e.host_id > $1
-      ORDER BY e.host_id, e.id
-      LIMIT 1)
+    (SELECT q.* FROM queue q WHERE q.host_id > $1 ORDER BY q.host_id, q.execution_id LIMIT 1)
     UNION ALL
     SELECT next.*
       FROM head h
      CROSS JOIN LATERAL (
-            SELECT e.host_id, e.id, e.job_id, e.read_only, e.due_at
-              FROM executions e
-             WHERE e.status = {queued} AND e.host_id > h.host_id
-             ORDER BY e.host_id, e.id
+            SELECT q.*
+              FROM queue q
+             WHERE q.host_id > h.host_id
+             ORDER BY q.host_id, q.execution_id
              LIMIT 1
            ) AS next
-), closed AS MATERIALIZED (
-    -- Jobs that are held back; there are few of them, or none.
+), held AS MATERIALIZED (
+    -- Jobs of which nothing is claimed; there are few of them, or none.
     SELECT j.id FROM jobs j WHERE j.paused_at IS NOT NULL OR j.cancel_open
 )
-SELECT e.id, e.host_id, e.read_only
+SELECT q.execution_id, q.host_id, q.read_only
   FROM head h
  CROSS JOIN LATERAL (
         -- Mostly the head of the queue itself; if it may not run yet, whoever comes after it.
-        SELECT h.id, h.host_id, h.read_only
-         WHERE h.due_at <= now() AND h.job_id NOT IN (SELECT id FROM closed)
+        SELECT h.execution_id, h.host_id, h.read_only
+         WHERE h.due_at <= now() AND h.job_id NOT IN (SELECT id FROM held)
         UNION ALL
-        (SELECT e.id, e.host_id, e.read_only
-           FROM executions e
-          WHERE e.status = {queued}
-            AND e.host_id = h.host_id
-            AND NOT (h.due_at <= now() AND h.job_id NOT IN (SELECT id FROM closed))
-            AND e.due_at <= now()
-            AND e.job_id NOT IN (SELECT id FROM closed)
-          ORDER BY e.id
+        (SELECT q.execution_id, q.host_id, q.read_only
+           FROM queue q
+          WHERE q.host_id = h.host_id
+            AND NOT (h.due_at <= now() AND h.job_id NOT IN (SELECT id FROM held))
+            AND q.due_at <= now()
+            AND q.job_id NOT IN (SELECT id FROM held)
+          ORDER BY q.execution_id
           LIMIT 1)
-       ) AS e
+       ) AS q
        -- A question a host, in a form that is not turned into a join: a join would be made by
        -- reading all runs there ever were since the table was last vacuumed.
- WHERE (SELECT r.id
-          FROM executions r
-         WHERE r.status = {running}
-           AND r.host_id = h.host_id
-           AND NOT (r.read_only AND e.read_only)
+ WHERE (SELECT r.execution_id
+          FROM runs r
+         WHERE r.host_id = h.host_id
+           AND NOT (r.read_only AND q.read_only)
          LIMIT 1) IS NULL
  LIMIT $2;
 
 -- name: heads
 -- What is next on hosts that this worker holds, if it wants the host for itself as well: the oldest
 -- that may run. Whoever would share the host waits until it has been let go.
-SELECT e.id
+SELECT q.execution_id
   FROM unnest($1::bigint[]) AS h (id)
  CROSS JOIN LATERAL (
-        SELECT e.id, e.read_only
-          FROM executions e
-         WHERE e.status = {queued}
-           AND e.host_id = h.id
-           AND e.due_at <= now()
-           AND e.job_id NOT IN (
+        SELECT q.execution_id, q.read_only
+          FROM queue q
+         WHERE q.host_id = h.id
+           AND q.due_at <= now()
+           AND q.job_id NOT IN (
                 SELECT j.id FROM jobs j WHERE j.paused_at IS NOT NULL OR j.cancel_open)
-         ORDER BY e.id
+         ORDER BY q.execution_id
          LIMIT 1
-       ) AS e
- WHERE NOT e.read_only;
+       ) AS q
+ WHERE NOT q.read_only;
 
 -- name: claim
 -- QUEUED -> RUNNING for those that are still free, or -> BLOCKED where a rule forbids it. What
@@ -149,39 +142,30 @@ SELECT e.id, e.epoch
 -- name: held_by
 -- What this worker holds by the table and should have begun a while ago.
 SELECT e.id, e.epoch
-  FROM executions e
- WHERE e.status = {running}
-   AND e.worker_id = $1
+  FROM runs r
+  JOIN executions e ON e.id = r.execution_id
+ WHERE r.worker_id = $1
    AND e.updated_at < now() - make_interval(secs => $2);
 
 -- name: overdue
 -- Runs whose deadline has passed although their worker breathes. It takes no lock: the move that
 -- follows carries the epoch, so that whoever was faster has won.
 SELECT e.id, e.epoch, e.retries, j.max_retries
-  FROM executions e
+  FROM runs r
+  JOIN executions e ON e.id = r.execution_id
   JOIN jobs j ON j.id = e.job_id
- WHERE e.status = {running}
-   AND e.deadline_at <= now()
- -- The order of the index of runs, so that it is walked and not gathered with all that is dead in it.
- ORDER BY e.host_id
+ WHERE r.deadline_at <= now()
  LIMIT $1;
 
 -- name: unplanned
 -- Jobs that may be planned and are not, or not wholly. This is what heals a lost word.
-WITH RECURSIVE waiting AS (
-    (SELECT job_id FROM executions WHERE status = {new} ORDER BY job_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT e.job_id FROM executions e
-             WHERE e.status = {new} AND e.job_id > w.job_id ORDER BY e.job_id LIMIT 1)
-      FROM waiting w
-     WHERE w.job_id IS NOT NULL
-)
 SELECT j.id
-  FROM waiting w
-  JOIN jobs j ON j.id = w.job_id
- WHERE (j.approval_state IS NULL OR j.approval_state = 'APPROVED')
+  FROM jobs j
+ WHERE NOT j.planned
+   AND (j.approval_state IS NULL OR j.approval_state = 'APPROVED')
    AND j.paused_at IS NULL
    AND j.cancelled_at IS NULL
+ ORDER BY j.id
  LIMIT $1;
 
 -- name: rescue
@@ -193,12 +177,12 @@ WITH lost AS (
            count(*)::integer AS n
       FROM (
             SELECT e.id, e.epoch
-              FROM executions e
-              LEFT JOIN workers w ON w.id = e.worker_id
+              FROM runs r
+              JOIN executions e ON e.id = r.execution_id
+              LEFT JOIN workers w ON w.id = r.worker_id
              WHERE e.status = {running}
                AND (w.id IS NULL OR w.stopped_at IS NOT NULL
                     OR w.beat_at < now() - make_interval(secs => $1))
-             ORDER BY e.host_id
              LIMIT $2
                FOR NO KEY UPDATE OF e SKIP LOCKED
            ) AS e

@@ -34,6 +34,8 @@ CREATE FUNCTION onward.<<function>>(
 -- connection happened to see decides what this does and how fast.
 SET search_path = onward, pg_temp
 SET plan_cache_mode = force_generic_plan
+-- A plan that was made while a table was small must not read all of it when it has grown.
+SET enable_seqscan = off
 AS $function$
 #variable_conflict use_column
 DECLARE

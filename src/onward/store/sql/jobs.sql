@@ -1,13 +1,12 @@
 -- name: submit
 -- A job, its executions and the word that it is there, or nothing at all. Insert first, never look
 -- first: of two deliveries of one webhook, one inserts and the other waits for it and finds it.
--- {chosen} is a condition over hosts `h`, written from the selector; its parameters begin at $10.
+-- What is chosen is a condition over hosts `h`, written from the selector; its parameters begin
+-- at $10.
 WITH chosen AS MATERIALIZED (
     SELECT h.id FROM hosts h WHERE h.state = 'ACTIVE' AND ({chosen}) ORDER BY h.id
 ), missing AS MATERIALIZED (
-    SELECT w.name
-      FROM unnest($7::text[]) AS w (name)
-     WHERE NOT EXISTS (SELECT FROM hosts h WHERE h.name = w.name AND h.state = 'ACTIVE')
+    SELECT ({missing}) AS names
 ), job AS (
     INSERT INTO jobs
            (external_id, command_type, params, selector, max_concurrency, requested_by,
@@ -17,7 +16,7 @@ WITH chosen AS MATERIALIZED (
       FROM command_types t, (SELECT count(*)::integer AS total FROM chosen) AS n
      WHERE t.name = $2
        AND n.total > 0
-       AND NOT EXISTS (SELECT FROM missing)
+       AND (SELECT names FROM missing) = '{}'
        -- Whoever has seen a plan wants this plan, and none that has changed since.
        AND CASE WHEN $8::text IS NULL THEN true ELSE $8 = ({digest}) END
         ON CONFLICT (external_id) DO NOTHING
@@ -33,67 +32,41 @@ WITH chosen AS MATERIALIZED (
     -- A job that waits for approval is not to be planned; its approval will tell.
     INSERT INTO outbox (topic, job_id) SELECT 'plan_job', id FROM job WHERE approval_state IS NULL
 )
+-- The job, or what there is to say about why there is none.
 SELECT j.id, j.total, j.approval_state, j.version,
+       EXISTS (SELECT FROM command_types WHERE name = $2) AS type_known,
        (SELECT count(*) FROM chosen) AS chosen,
-       ARRAY(SELECT name FROM missing ORDER BY name LIMIT 100) AS missing
+       (SELECT names FROM missing) AS missing,
+       CASE WHEN j.id IS NULL AND $8::text IS NOT NULL THEN ({digest}) END AS digest
   FROM (SELECT 1) AS one
   LEFT JOIN job j ON true;
 
--- name: digest
--- What a plan comes down to: which hosts, and on which of them a rule forbids it.
-SELECT md5($2::text || coalesce(string_agg(c.id::text || CASE WHEN b.host_id IS NULL THEN '' ELSE '!' END,
-                                           ',' ORDER BY c.id), ''))
-  FROM chosen c
-  LEFT JOIN host_command_blocks b
-    ON b.host_id = c.id AND b.command_type = $2
-   AND (b.expires_at IS NULL OR b.expires_at > now());
-
--- name: preview
--- Who would run, who may not and by which rule, and who is busy now. The lists are short, the
--- counts are whole. {chosen} begins at $4; $2 is the command type, $3 how many of each are named.
-WITH chosen AS MATERIALIZED (
-    SELECT h.id, h.name FROM hosts h WHERE h.state = 'ACTIVE' AND ({chosen})
-), type AS MATERIALIZED (
-    SELECT * FROM command_types WHERE name = $2
-), judged AS MATERIALIZED (
-    SELECT c.id, c.name, b.host_id IS NOT NULL AS blocked, b.reason, b.owner, b.expires_at, r.id AS busy_with
-      FROM chosen c
-      LEFT JOIN host_command_blocks b
-        ON b.host_id = c.id AND b.command_type = $2
-       AND (b.expires_at IS NULL OR b.expires_at > now())
-      LEFT JOIN LATERAL (
-            SELECT e.id
-              FROM executions e
-             WHERE e.host_id = c.id
-               AND e.status = {running}
-               AND NOT (e.read_only AND (SELECT read_only FROM type))
-             LIMIT 1
-           ) AS r ON b.host_id IS NULL
-)
-SELECT (SELECT needs_approval FROM type) AS needs_approval,
-       count(*) AS total,
-       count(*) FILTER (WHERE blocked) AS blocked,
-       count(*) FILTER (WHERE busy_with IS NOT NULL) AS busy,
-       ({digest}) AS digest,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object('host_id', s.id, 'name', s.name) ORDER BY s.id), '[]')
-          FROM (SELECT * FROM judged WHERE NOT blocked ORDER BY id LIMIT $3) AS s) AS runs,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object('host_id', s.id, 'name', s.name,
-                   'reason', s.reason, 'owner', s.owner, 'expires_at', s.expires_at) ORDER BY s.id), '[]')
-          FROM (SELECT * FROM judged WHERE blocked ORDER BY id LIMIT $3) AS s) AS blocks,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object('host_id', s.id, 'name', s.name,
-                   'execution_id', s.busy_with) ORDER BY s.id), '[]')
-          FROM (SELECT * FROM judged WHERE busy_with IS NOT NULL ORDER BY id LIMIT $3) AS s) AS busy_hosts,
-       ARRAY(SELECT w.name FROM unnest($1::text[]) AS w (name)
-              WHERE NOT EXISTS (SELECT FROM hosts h WHERE h.name = w.name AND h.state = 'ACTIVE')
-              ORDER BY w.name LIMIT 100) AS missing
-  FROM judged;
+-- name: undone
+-- A condition over hosts `h`: those on which job $10 ended in one of these ways.
+h.id IN (
+    SELECT f.host_id
+      FROM failures f
+      JOIN executions e ON e.id = f.execution_id
+     WHERE f.job_id = $10
+       AND f.status = ANY ($11::text[])
+       -- Its host has said since that it was done.
+       AND e.late_result ->> 'event' IS DISTINCT FROM 'succeed');
 
 -- name: find_external
-SELECT id, total, approval_state, version,
-       coalesce(asked, jsonb_build_object('command_type', command_type, 'params', params,
-           'selector', selector, 'max_concurrency', max_concurrency)) AS asked
-  FROM jobs
- WHERE external_id = $1;
+-- The job of an external id, and in which fields it was asked for otherwise. PostgreSQL compares
+-- them: to it 1 is 1.0 and is not true, and no number has lost digits on the way.
+SELECT j.id, j.total, j.approval_state, j.version,
+       ARRAY(SELECT w.key
+               FROM jsonb_each(jsonb_build_object('command_type', $2::text, 'params', $3::jsonb,
+                        'selector', $4::jsonb, 'max_concurrency', $5::integer)) AS w (key, value)
+              WHERE w.value IS DISTINCT FROM a.asked -> w.key
+              ORDER BY w.key) AS other
+  FROM jobs j
+ CROSS JOIN LATERAL (
+        SELECT coalesce(j.asked, jsonb_build_object('command_type', j.command_type,
+                   'params', j.params, 'selector', j.selector,
+                   'max_concurrency', j.max_concurrency)) AS asked) AS a
+ WHERE j.external_id = $1;
 
 -- name: decide
 -- Approve or reject: one of two wins, because both ask for the state that only one can leave, and
@@ -103,7 +76,7 @@ WITH decided AS (
        SET approval_state = $3, decided_by = $4, decided_at = now(), decision_reason = $5,
            version = version + 1, updated_at = now()
      WHERE id = $1
-       AND version = $2
+       AND version = $2::bigint
        AND approval_state = 'WAIT_APPROVAL'
        AND cancelled_at IS NULL
        AND requested_by <> $4
@@ -137,39 +110,57 @@ WITH edited AS (
            edited_by = CASE WHEN $6 = ANY (edited_by) THEN edited_by ELSE edited_by || $6 END,
            version = version + 1, updated_at = now()
      WHERE id = $1
-       AND version = $2
+       AND version = $2::bigint
        AND approval_state = 'WAIT_APPROVAL'
        AND cancelled_at IS NULL
     RETURNING id, version
 ), noted AS (
     INSERT INTO job_timeline (job_id, event, by, detail)
-    SELECT id, 'edit', $6, jsonb_strip_nulls(jsonb_build_object(
-               'params', $3::jsonb, 'max_concurrency', CASE WHEN $4 THEN $5::integer END))
+    SELECT id, 'edit', $6,
+           CASE WHEN $3::jsonb IS NULL THEN '{}' ELSE jsonb_build_object('params', $3::jsonb) END
+           || CASE WHEN $4 THEN jsonb_build_object('max_concurrency', $5::integer) ELSE '{}' END
       FROM edited
 )
 SELECT id, version FROM edited;
 
 -- name: cancel_waiting
--- What has not begun is cancelled at once. Locked in the order of the id, like every batch: whoever
--- claims one of them at this moment has either won or waits, and then finds it ended.
-WITH waiting AS (
+-- What has not begun is cancelled at once, from the host after $3 on and up to $4 of it. It is
+-- chosen first, then locked in the order of the id like every batch, and looked at again: whoever
+-- claims one of them at this moment has either won, and it runs, or finds it ended.
+WITH next AS MATERIALIZED (
+    SELECT e.id, e.host_id
+      FROM executions e
+     WHERE e.job_id = $1
+       AND e.host_id > $3
+       AND e.status IN ({new}, {queued})
+     ORDER BY e.host_id
+     LIMIT $4
+), waiting AS MATERIALIZED (
+    SELECT e.id
+      FROM executions e
+     WHERE e.id = ANY (ARRAY(SELECT id FROM next))
+       AND e.status IN ({new}, {queued})
+     ORDER BY e.id
+       FOR NO KEY UPDATE
+), batch AS (
     SELECT array_agg(id ORDER BY id) AS ids, count(*)::integer AS n
-      FROM (
-            SELECT e.id
-              FROM executions e
-             WHERE e.job_id = $1
-               AND e.status IN ({new}, {queued})
-             ORDER BY e.id
-               FOR NO KEY UPDATE
-           ) AS e
+      FROM waiting
     HAVING count(*) > 0
+), answered AS MATERIALIZED (
+    SELECT r.verdict
+      FROM batch
+     CROSS JOIN LATERAL record_executions_v1(
+               batch.ids, array_fill('cancel'::text, ARRAY[batch.n]), NULL,
+               array_fill($2::text, ARRAY[batch.n]), NULL, ARRAY[batch.n], NULL
+           ) AS r
 )
-SELECT r.*, waiting.ids[r.ord] AS id
-  FROM waiting,
-       LATERAL record_executions_v1(
-           waiting.ids, array_fill('cancel'::text, ARRAY[waiting.n]), NULL,
-           array_fill($2::text, ARRAY[waiting.n]), NULL, ARRAY[waiting.n], NULL
-       ) AS r;
+SELECT (SELECT max(host_id) FROM next) AS last_host,
+       (SELECT count(*) FROM answered WHERE verdict = 'OK') AS cancelled;
+
+-- name: lock
+-- Whoever plans a job, decides about it or cancels it takes turns. A statement of its own: what
+-- follows looks in a snapshot that begins after the wait.
+SELECT cancelled_at IS NOT NULL AS cancelled FROM jobs WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: cancel
 -- A request: what runs is asked to stop, and may have finished first.
@@ -179,16 +170,17 @@ WITH cancelled AS (
            version = version + 1, updated_at = now()
      WHERE id = $1
        AND cancelled_at IS NULL
-       -- A job that is over has nothing to cancel: too late, it finished.
-       AND EXISTS (
+       -- Of a job that is over, nothing was cancelled and nothing lives: too late, it finished.
+       AND ($4 > 0 OR EXISTS (
             SELECT FROM job_counts c
              WHERE c.job_id = $1 AND c.status IN ({new}, {queued}, {running})
              GROUP BY c.status
-            HAVING sum(c.n) <> 0)
+            HAVING sum(c.n) <> 0))
     RETURNING id
 ), noted AS (
     INSERT INTO job_timeline (job_id, event, by, detail)
-    SELECT id, 'cancel', $2, jsonb_build_object('reason', $3::text) FROM cancelled
+    SELECT id, 'cancel', $2, jsonb_build_object('reason', $3::text, 'cancelled', $4::integer)
+      FROM cancelled
 )
 SELECT id FROM cancelled;
 
@@ -209,10 +201,16 @@ UPDATE jobs
 -- name: pause
 WITH changed AS (
     UPDATE jobs
-       SET paused_at = CASE WHEN $2 THEN coalesce(paused_at, now()) END,
+       SET paused_at = CASE WHEN $2 THEN now() END,
            version = version + 1, updated_at = now()
      WHERE id = $1
        AND (paused_at IS NOT NULL) <> $2
+       -- There is nothing to hold back of a job that is over.
+       AND (NOT $2 OR cancelled_at IS NULL AND EXISTS (
+            SELECT FROM job_counts c
+             WHERE c.job_id = $1 AND c.status IN ({new}, {queued}, {running})
+             GROUP BY c.status
+            HAVING sum(c.n) <> 0))
     RETURNING id
 ), noted AS (
     INSERT INTO job_timeline (job_id, event, by)
@@ -235,32 +233,40 @@ SELECT id
    FOR NO KEY UPDATE;
 
 -- name: plan
--- NEW -> QUEUED, as many as the job's own limit leaves room for.
+-- NEW -> QUEUED, as many as the job's own limit leaves room for, in the order of the hosts, which is
+-- the order of the ids. Nothing becomes NEW again, so the next batch begins where this one ends.
 WITH room AS MATERIALIZED (
-    SELECT j.id,
+    SELECT j.planned_host AS after,
            least($2, j.max_concurrency - coalesce((
                SELECT sum(n) FROM job_counts c
                 WHERE c.job_id = j.id AND c.status IN ({queued}, {running})), 0)) AS n
       FROM jobs j
      WHERE j.id = $1
-), next AS (
+), next AS MATERIALIZED (
+    SELECT e.id, e.host_id, e.status
+      FROM executions e
+     WHERE e.job_id = $1
+       AND e.host_id > (SELECT after FROM room)
+     ORDER BY e.host_id
+     LIMIT (SELECT greatest(n, 0) FROM room)
+       FOR NO KEY UPDATE
+), advanced AS (
+    UPDATE jobs j
+       SET planned_host = greatest(j.planned_host, (SELECT max(host_id) FROM next)),
+           planned = room.n > 0 AND (SELECT count(*) FROM next) < room.n
+      FROM room
+     WHERE j.id = $1
+), batch AS (
     SELECT array_agg(id ORDER BY id) AS ids, count(*)::integer AS n
-      FROM (
-            SELECT e.id
-              FROM executions e
-             WHERE e.job_id = $1
-               AND e.status = {new}
-             ORDER BY e.id
-             LIMIT (SELECT greatest(n, 0) FROM room)
-               FOR NO KEY UPDATE SKIP LOCKED
-           ) AS e
+      FROM next
+     WHERE status = {new}
     HAVING count(*) > 0
 )
-SELECT r.*, next.ids[r.ord] AS id
-  FROM next,
+SELECT r.*, batch.ids[r.ord] AS id
+  FROM batch,
        LATERAL record_executions_v1(
-           next.ids, array_fill('plan'::text, ARRAY[next.n]), NULL,
-           array_fill('planner'::text, ARRAY[next.n]), NULL, ARRAY[next.n], NULL
+           batch.ids, array_fill('plan'::text, ARRAY[batch.n]), NULL,
+           array_fill('planner'::text, ARRAY[batch.n]), NULL, ARRAY[batch.n], NULL
        ) AS r;
 
 -- name: counts

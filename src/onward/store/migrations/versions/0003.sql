@@ -34,18 +34,62 @@ CREATE INDEX jobs_held ON onward.jobs (id) WHERE paused_at IS NOT NULL OR cancel
 -- Whether a worker also gets on, and does not only breathe.
 ALTER TABLE onward.workers ADD COLUMN progress_at timestamptz NOT NULL DEFAULT now();
 
--- The second wall and the question whether a host is busy, in one index: of the exclusive runs each
--- host has room for one, of those that share it for any number.
+-- What waits for its host, what runs on one, and what ended otherwise than it was meant to: apart
+-- from the executions, and written by the guarded path with every move. So no index of executions
+-- mentions their status, and moving one touches no index at all (a HOT update).
+CREATE TABLE onward.queue (
+    host_id      bigint      NOT NULL,
+    execution_id bigint      NOT NULL,
+    job_id       bigint      NOT NULL,
+    read_only    boolean     NOT NULL,
+    due_at       timestamptz NOT NULL,
+    PRIMARY KEY (host_id, execution_id) -- by host, oldest first
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 1);
+CREATE TABLE onward.runs (
+    host_id      bigint      NOT NULL,
+    -- The second wall: a host has one place for an exclusive run, whatever the program believes, and
+    -- a place for each of those that share it.
+    place        bigint      NOT NULL,
+    execution_id bigint      NOT NULL,
+    read_only    boolean     NOT NULL,
+    worker_id    bigint,
+    deadline_at  timestamptz NOT NULL,
+    PRIMARY KEY (host_id, place)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 1);
+CREATE TABLE onward.failures (
+    job_id       bigint NOT NULL,
+    host_id      bigint NOT NULL,
+    execution_id bigint NOT NULL,
+    status       text   NOT NULL,
+    PRIMARY KEY (job_id, host_id)
+);
+INSERT INTO onward.queue
+SELECT host_id, id, job_id, read_only, coalesce(due_at, now())
+  FROM onward.executions WHERE status = 'QUEUED';
+INSERT INTO onward.runs
+SELECT host_id, CASE WHEN read_only THEN id ELSE 0 END, id, read_only, worker_id,
+       coalesce(deadline_at, now())
+  FROM onward.executions WHERE status = 'RUNNING';
+INSERT INTO onward.failures
+SELECT job_id, host_id, id, status
+  FROM onward.executions WHERE status IN ('FAILED', 'TIMEOUT', 'BLOCKED', 'CANCELLED');
+DROP INDEX onward.executions_queued;
 DROP INDEX onward.executions_exclusive;
 DROP INDEX onward.executions_running;
-CREATE UNIQUE INDEX executions_exclusive
-    ON onward.executions (host_id, (CASE WHEN read_only THEN id ELSE 0 END))
-    WHERE status = 'RUNNING';
+DROP INDEX onward.executions_new;
+ALTER TABLE onward.executions SET (fillfactor = 50);
 
--- A host's own history, and what of a job went wrong among a million that went right.
+-- A job is planned in the order of its hosts; this is the last one that was. Nothing becomes NEW
+-- again, so what is behind it needs no second look.
+ALTER TABLE onward.jobs
+    ADD COLUMN planned_host bigint  NOT NULL DEFAULT 0,
+    ADD COLUMN planned      boolean NOT NULL DEFAULT false; -- all of it
+CREATE INDEX jobs_unplanned ON onward.jobs (id) WHERE NOT planned AND cancelled_at IS NULL;
+
+-- A host's own history.
 CREATE INDEX executions_host ON onward.executions (host_id, id);
-CREATE INDEX executions_failed ON onward.executions (job_id, host_id)
-    WHERE status IN ('FAILED', 'TIMEOUT', 'BLOCKED', 'CANCELLED');
 
 -- What people and the engine did with a job as a whole.
 CREATE TABLE onward.job_timeline (
