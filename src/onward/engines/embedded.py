@@ -69,7 +69,8 @@ class Engine:
         self._after_host = 0
         self._more_hosts = True  # whether the last walk ended before the last host
         self._doubt_at: float | None = None  # when a claim may have been made that nobody heard of
-        self._leaving = False
+        self._got_some = False  # whether the walk that is under way has claimed anything
+        self._leaving = asyncio.Event()
         self.worker_id = 0
         self._got_on_at = time.monotonic()
         self._registered = asyncio.Event()
@@ -95,7 +96,7 @@ class Engine:
             await self._repeat(
                 stopping, lambda: self._claim(stopping), pace.poll_s, wake=self._may_claim
             )
-            self._leaving = True
+            self._leaving.set()
             await self._runs.drain()
             left.set()
             reporting.cancel()
@@ -196,6 +197,7 @@ class Engine:
         room = min(self._pace.capacity - len(self._runs), self._pace.claim_max)
         if room <= 0:
             self._more_hosts = True
+            await self._locks.flush()
             return False
         start = self._after_host
         found = await executions.candidates(self._pool, after_host=start, limit=room)
@@ -204,14 +206,26 @@ class Engine:
         self._after_host = found[-1].host_id if self._more_hosts else 0
         if found:
             claimed = await self._take(found)
-            known = await self._known(run.job_id for run in claimed)
-            if stopping.is_set():
-                await self._runs.hand_back(claimed)
-                return False
-            self._begin(claimed, known)
-        return self._more_hosts or start > 0
+            self._got_some = bool(claimed) or (self._got_some and start > 0)
+            await self._begin(claimed, stopping)
+        else:
+            # Nothing to take, so nothing else lets go of the hosts that are ours no more.
+            await self._locks.flush()
+        # A walk that did not begin at the first host has not seen them all; but if it got nothing
+        # anywhere, what it saw is somebody else's for now.
+        return self._more_hosts or (start > 0 and self._got_some)
 
-    def _begin(self, claimed: Sequence[Claimed], known: Mapping[int, Errand]) -> None:
+    async def _begin(self, claimed: Sequence[Claimed], stopping: asyncio.Event) -> None:
+        """Begin what was claimed, or hand it back if this worker is to leave."""
+        try:
+            known = await self._known(run.job_id for run in claimed)
+        except ServerProblem:
+            # They are ours by the table, and nobody runs them; the reaper will hand them back.
+            self._locks.free((c.host_id, c.read_only) for c in claimed)
+            raise
+        if stopping.is_set():
+            await self._runs.hand_back(claimed)
+            return
         for run in claimed:
             self._runs.begin(run, known[run.job_id])
 
@@ -254,7 +268,7 @@ class Engine:
         Not while hosts wait that no walk has come to: those which are held already would keep
         them waiting for ever.
         """
-        return not (self._more_hosts or self._leaving)
+        return not (self._more_hosts or self._leaving.is_set())
 
     def doubt(self) -> None:
         """Take note that a claim may have been made whose answer was lost."""
@@ -273,17 +287,10 @@ class Engine:
     async def _follow(self, claimed: Sequence[Claimed]) -> None:
         """Begin what was claimed on hosts that are held already."""
         try:
-            known = await self._known(run.job_id for run in claimed)
+            await self._begin(claimed, self._leaving)
         except ServerProblem as error:
-            # They are ours by the table, and nobody runs them; whoever looks will hand them back.
             log.warning("server_away", problem=str(error))
-            self._locks.free((c.host_id, c.read_only) for c in claimed)
             self.doubt()
-            return
-        if self._leaving:
-            await self._runs.hand_back(claimed)
-            return
-        self._begin(claimed, known)
 
 
 async def _pause(seconds: float, unless: asyncio.Event) -> None:

@@ -121,9 +121,11 @@ class Runs:
     async def hand_back(self, claimed: Sequence[Claimed]) -> None:
         """Queue again what was claimed and not begun: it costs neither a retry nor an attempt."""
         events = [handed_back(c.execution_id, c.epoch) for c in claimed]
-        if events:
-            await executions.report(self._pool, events, ())
-        self._locks.free((c.host_id, c.read_only) for c in claimed)
+        try:
+            if events:
+                await executions.report(self._pool, events, ())
+        finally:
+            self._locks.free((c.host_id, c.read_only) for c in claimed)
 
     def stop(self, execution_id: int, epoch: int) -> None:
         """Ask a host to stop a run that was cancelled; it is, once the host confirms."""

@@ -3,8 +3,8 @@
 The key is the host's own id. A lock is shared for commands that may share the host. PostgreSQL lets
 a session take a lock that it already holds, so what this worker holds is remembered here as well.
 
-If the connection dies, its locks are gone while runs go on: then the partial unique index is the
-second wall, and the epoch, which hosts check themselves, the third.
+If the connection dies, its locks are gone until it is made again, while runs go on: then the
+primary key of the runs is the second wall, and the epoch, which hosts check themselves, the third.
 """
 
 from __future__ import annotations
@@ -91,10 +91,19 @@ class HostLocks:
 
     async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
         if self._connection is None or self._connection.is_closed():
-            # Whatever was to be freed went with the connection that held it.
+            # Whatever was to be freed went with the connection that held it, and so did what is
+            # still held: it is taken again, as far as nobody else has it now.
             self._to_free.clear()
             self._connection = await database.connect(self._url)
+            await self._take_again(self._connection)
         return self._connection
+
+    async def _take_again(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        held = [(host, False) for host in self._exclusive]
+        held += [(host, True) for host in self._shared.elements()]
+        if held:
+            with database.answering():
+                await connection.fetch(_TAKE, *zip(*held, strict=True))
 
     async def _free_now(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         if self._to_free:
