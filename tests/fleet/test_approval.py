@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from onward.core.selectors import parse
 from onward.errors import JobConflict
-from onward.store import jobs
+from onward.store import hosts, jobs
 from onward.store.database import Connection, Pool
 from onward.store.jobs import Decided, Decision, Edited
 from tests.fleet.conftest import MakeHosts, Submit
@@ -148,3 +150,38 @@ async def test_who_decided_when_and_why_is_kept(pool: Pool, make_hosts: MakeHost
     assert row is not None
     assert (row["decided_by"], row["decision_reason"]) == ("bob", "not on a Friday")
     assert row["decided_at"] is not None
+
+
+async def test_an_approval_is_refused_when_a_block_has_changed_the_plan_since(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    """Made, lifted, or a host switched off: what was seen is not what would run."""
+    one, two, _ = await make_hosts(3)
+    job, other = await submit("a", "deploy"), await submit("b", "noop")
+    version = job.version
+    block: dict[str, Any] = {"reason": "", "owner": "bob", "expires_at": None}
+    assert await hosts.block(pool, two, "noop", **block)  # another type is not in this plan
+    for change in (
+        lambda: hosts.block(pool, one, "deploy", **block),
+        lambda: hosts.unblock(pool, one, "deploy"),
+        lambda: hosts.block_chosen(pool, parse("all"), "deploy", **block),
+        lambda: hosts.lift_chosen(pool, parse("all"), "deploy"),
+        lambda: hosts.change(pool, two, version=1, state="DISABLED"),
+    ):
+        await change()
+        decided = await jobs.decide(
+            pool, job.job_id, version=version, state="APPROVED", by="bob", reason=""
+        )
+        assert decided is not None
+        assert not decided.decided
+        assert decided.version == version + 1
+        version = decided.version
+    assert await hosts.change(pool, two, version=2, labels={"a": "b"})  # not part of a plan
+    decided = await jobs.decide(
+        pool, job.job_id, version=version, state="APPROVED", by="bob", reason=""
+    )
+    assert decided is not None
+    assert decided.decided
+    assert await pool.fetchval("SELECT version FROM jobs WHERE id = $1", other.job_id) == 1
+    events = await pool.fetch("SELECT event FROM job_timeline WHERE job_id = $1", job.job_id)
+    assert [row["event"] for row in events].count("replan") == 5

@@ -17,6 +17,7 @@ from onward.store.jobs import Submitted
 from tests.fleet.conftest import MakeHosts, Submit
 from tests.fleet.test_claim import claim_all
 from tests.proof_table import Tried
+from tests.races.soundness import unsound
 
 LOST_AFTER_S = 60.0
 NEW = str(EXECUTION.initial)
@@ -63,17 +64,26 @@ class World:
         await jobs.plan(self.pool, job.job_id, batch=100)
         return await self.first(job)
 
-    async def running(self, *hosts: str, command_type: str = "noop") -> int:
+    async def running(
+        self, *hosts: str, command_type: str = "noop", worker: int | None = None
+    ) -> int:
         execution_id = await self.queued(*hosts, command_type=command_type)
-        await self.claim(execution_id)
+        await self.claim(execution_id, worker)
         return execution_id
 
-    async def claim(self, execution_id: int) -> int:
+    async def claim(self, execution_id: int, worker: int | None = None) -> int:
         """Claim one execution; returns its epoch."""
         claimed, _ = await executions.claim(
-            self.pool, [execution_id], worker_id=self.worker, grace_s=1
+            self.pool, [execution_id], worker_id=worker or self.worker, grace_s=1
         )
         return claimed[0].epoch
+
+    async def retry_in(self, execution_id: int, delay_s: int) -> None:
+        """Run an execution, and queue it again for later."""
+        data = json.dumps({"delay_s": delay_s, "cause": "UNREACHABLE"})
+        epoch = await self.claim(execution_id)
+        again = ExecutionEvent(execution_id, "retry", epoch, "worker", data)
+        await EXECUTIONS.record_all(self.pool, [again], batch_max=1)
 
     async def first(self, job: Submitted) -> int:
         query = "SELECT min(id) FROM executions WHERE job_id = $1"
@@ -119,11 +129,7 @@ async def at_the_limit(world: World) -> int:
 
 async def to_be_retried(world: World) -> int:
     execution_id = await world.queued()
-    epoch = await world.claim(execution_id)
-    again = ExecutionEvent(
-        execution_id, "retry", epoch, "worker", '{"delay_s": 600, "cause": "UNREACHABLE"}'
-    )
-    await EXECUTIONS.record_all(world.pool, [again], batch_max=1)
+    await world.retry_in(execution_id, 600)
     return execution_id
 
 
@@ -162,6 +168,30 @@ async def behind(world: World) -> int:
     return await world.queued(host)
 
 
+async def behind_one_that_is_not_due(world: World) -> int:
+    host = await world.host()
+    await world.retry_in(await world.queued(host), 600)
+    return await world.queued(host)
+
+
+async def behind_one_that_is_paused(world: World) -> int:
+    host = await world.host()
+    first = await world.queued(host)
+    await jobs.pause(world.pool, await world.job_of(first), paused=True, by="ann")
+    return await world.queued(host)
+
+
+async def behind_one_that_is_cancelled(world: World) -> int:
+    """It came back to the queue after its job was cancelled, and the reaper has not been there."""
+    host = await world.host()
+    first = await world.queued(host)
+    epoch = await world.claim(first)
+    await jobs.cancel(world.pool, await world.job_of(first), by="ann")
+    again = ExecutionEvent(first, "retry", epoch)
+    await EXECUTIONS.record_all(world.pool, [again], batch_max=1)
+    return await world.queued(host)
+
+
 async def to_be_planned(world: World) -> int:
     return await world.first(await world.job())
 
@@ -190,25 +220,19 @@ async def overdue(world: World) -> int:
 
 
 async def lost(world: World) -> int:
-    execution_id = await world.running()
     gone = await workers.register(world.pool, "gone")
+    execution_id = await world.running(worker=gone)
     await workers.leave(world.pool, gone)
-    await world.pool.execute(
-        "UPDATE executions SET worker_id = $2 WHERE id = $1", execution_id, gone
-    )
     return execution_id
 
 
 async def breathless(world: World) -> int:
-    execution_id = await world.running()
     still = await workers.register(world.pool, "still")
+    execution_id = await world.running(worker=still)
     await world.pool.execute(
         "UPDATE workers SET beat_at = now() - make_interval(secs => $2) WHERE id = $1",
         still,
         LOST_AFTER_S + 1,
-    )
-    await world.pool.execute(
-        "UPDATE executions SET worker_id = $2 WHERE id = $1", execution_id, still
     )
     return execution_id
 
@@ -238,6 +262,9 @@ SITUATIONS: dict[Situation, tuple[Reason, str]] = {
     held: (Reason.HOST_HELD, "is held by execution"),
     held_by_a_reader: (Reason.HOST_HELD, "is held by execution"),
     behind: (Reason.BEHIND_ANOTHER, "came first"),
+    behind_one_that_is_not_due: (Reason.TO_BE_CLAIMED, "next on its host"),
+    behind_one_that_is_paused: (Reason.TO_BE_CLAIMED, "next on its host"),
+    behind_one_that_is_cancelled: (Reason.TO_BE_CLAIMED, "next on its host"),
     to_be_planned: (Reason.TO_BE_PLANNED, "about to be queued"),
     to_be_claimed: (Reason.TO_BE_CLAIMED, "next on its host"),
     sharing: (Reason.TO_BE_CLAIMED, "next on its host"),
@@ -406,11 +433,13 @@ class Mixed:
             await workers.leave(self._pool, self._workers.pop())
 
     async def _let_time_pass(self) -> None:
-        passed = "interval '10 minutes'"
-        await self._pool.execute(
-            f"UPDATE executions SET due_at = due_at - {passed}, "  # noqa: S608 - a constant
-            f"deadline_at = deadline_at - {passed}"
-        )
+        for table, column in (
+            *(("executions", "due_at"), ("queue", "due_at")),
+            *(("executions", "deadline_at"), ("runs", "deadline_at")),
+        ):
+            await self._pool.execute(
+                f"UPDATE {table} SET {column} = {column} - interval '10 minutes'"  # noqa: S608
+            )
 
     async def _sweep(self) -> None:
         await executions.rescue(self._pool, lost_after_s=LOST_AFTER_S, limit=100)
@@ -467,6 +496,7 @@ async def test_over_a_mixed_fleet_everything_has_exactly_one_reason(
     for _ in range(steps):
         await mixed.step()
         found += await looked_through(pool)
+    assert await unsound(pool) == []
     # Rejecting and cancelling are one transaction, so that nobody finds one without the other.
     assert set(found) >= set(Reason) - {Reason.ENDED, Reason.TURNED_DOWN}
     tried("executions of a mixed fleet, explained", len(found), "one reason each")

@@ -57,6 +57,7 @@ class Scene:
     ids: tuple[int, ...] = ()
     epoch: int = 0  # of the first execution, once it runs
     worker: int = 0
+    before: tuple[int, int] = (0, 0)  # what runs on the first host, of another job, and its epoch
 
     async def submitted(self, command_type: str) -> None:
         made = await jobs.submit(self.pool, self.asked(self.name, command_type))
@@ -129,6 +130,21 @@ async def failed(pool: Pool) -> Scene:
     return scene
 
 
+async def next_in_line(pool: Pool) -> Scene:
+    """The job is queued, and its first host is busy with another."""
+    scene = await with_hosts(pool)
+    scene.worker = await workers.register(pool, scene.name)
+    other = scene.asked(f"{scene.name}-before")._replace(selector=parse([f"{scene.name}-1"]))
+    before = await jobs.submit(pool, other)
+    await jobs.plan(pool, before.job_id, batch=10)
+    wanted = await pool.fetchval("SELECT id FROM executions WHERE job_id = $1", before.job_id)
+    (claimed,), _ = await executions.claim(pool, [wanted], worker_id=scene.worker, grace_s=60)
+    scene.before = (claimed.execution_id, claimed.epoch)
+    await scene.submitted("noop")
+    await jobs.plan(pool, scene.job_id, batch=10)
+    return scene
+
+
 # What is done: a deed returns in few words what whoever did it was told
 
 Deed = Callable[[Scene, Pool], Awaitable[str]]
@@ -178,6 +194,17 @@ async def plan(scene: Scene, pool: Pool) -> str:
 async def claim(scene: Scene, pool: Pool) -> str:
     claimed, blocked = await executions.claim(pool, scene.ids, worker_id=scene.worker, grace_s=60)
     return f"claimed {len(claimed)}, blocked {len(blocked)}"
+
+
+async def hand_over(scene: Scene, pool: Pool) -> str:
+    """End what ran on the first host, and claim what is next there in the same commit."""
+    key, epoch = scene.before
+    done = ExecutionEvent(key, "succeed", epoch, "worker")
+    claimed = await executions.report_and_claim(
+        pool, [done], (), hosts=scene.host_ids[:1], worker_id=scene.worker, grace_s=60
+    )
+    ended = await pool.fetchval("SELECT finished_at IS NOT NULL FROM executions WHERE id = $1", key)
+    return f"ended {int(ended)}, claimed {len(claimed)}"
 
 
 def say(event: str) -> Deed:

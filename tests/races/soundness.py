@@ -14,22 +14,53 @@ from onward.store.database import Pool
 if TYPE_CHECKING:
     import asyncpg
 
+(QUEUED,) = map(str, EXECUTION.moves["claim"].sources)
+RUNNING = str(EXECUTION.moves["claim"].target)
+UNSUCCESSFUL = EXECUTION.terminal - {EXECUTION.moves["succeed"].target}
+
 
 async def unsound(pool: Pool) -> list[str]:
     """Everything in the database that should never be so."""
     rows = await pool.fetch(
-        "SELECT id, job_id, host_id, status, due_at, deadline_at, finished_at, worker_id "
-        "FROM executions"
+        "SELECT id, job_id, host_id, read_only, status, due_at, deadline_at, finished_at, "
+        "worker_id FROM executions"
     )
     return [
         *await miscounted(pool, rows),
         *await not_replayed(pool, rows),
+        *await misplaced(pool, rows),
+        *await forgotten(pool),
         *(
             f"execution {row['id']} has no owner of its time: {row}"
             for row in rows
             if unwatched(row)
         ),
     ]
+
+
+async def misplaced(pool: Pool, rows: list[asyncpg.Record]) -> list[str]:
+    """What waits, what runs and what failed is in the table for it, and nothing else is."""
+    due: dict[str, set[tuple[object, ...]]] = {"queue": set(), "runs": set(), "failures": set()}
+    for key, job_id, host_id, read_only, status, due_at, deadline_at, _, worker_id in rows:
+        if status == QUEUED:
+            due["queue"].add((host_id, key, job_id, read_only, due_at))
+        elif status == RUNNING:
+            place = key if read_only else 0
+            due["runs"].add((host_id, place, key, read_only, worker_id, deadline_at))
+        elif status in UNSUCCESSFUL:
+            due["failures"].add((job_id, host_id, key, status))
+    found = {name: {tuple(row) for row in await pool.fetch(f"TABLE {name}")} for name in due}
+    return [f"{name}: {found[name] ^ due[name]}" for name in due if found[name] != due[name]]
+
+
+async def forgotten(pool: Pool) -> list[str]:
+    """Nothing is left unplanned behind where its job will be planned from."""
+    rows = await pool.fetch(
+        "SELECT e.id FROM executions e JOIN jobs j ON j.id = e.job_id "
+        "WHERE e.status = $1 AND (j.planned OR e.host_id <= j.planned_host)",
+        str(EXECUTION.initial),
+    )
+    return [f"execution {row['id']} will never be planned" for row in rows]
 
 
 async def miscounted(pool: Pool, rows: list[asyncpg.Record]) -> list[str]:

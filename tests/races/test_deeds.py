@@ -39,6 +39,8 @@ from tests.races.deeds import (
     edit,
     failed,
     finish,
+    hand_over,
+    next_in_line,
     pause,
     plan,
     queued,
@@ -103,6 +105,8 @@ NEW_2, QUEUED_2, RUNNING_2, CANCELLED_2 = (
 )
 DONE = {"SUCCESS": 2}
 WAITS, STOPPED, LOST = ({"SUCCESS": 1, status: 1} for status in ("QUEUED", "CANCELLED", "FAILED"))
+HALF_RUNS = {"RUNNING": 1, "QUEUED": 1}
+HANDED_OVER, ENDED_ONLY = "ended 1, claimed 1", "ended 1, claimed 0"
 CLAIMED, NOTHING = "claimed 2, blocked 0", "claimed 0, blocked 0"
 
 PAIRS: dict[str, Pair] = {
@@ -129,6 +133,18 @@ PAIRS: dict[str, Pair] = {
         (approve, cancel),
         Foretold("APPROVED", "CANCELLED", CANCELLED_2, waits=True),
         Foretold("CANCELLED", "refused: cancelled", CANCELLED_2, waits=True),
+    ),
+    "cancel + cancel": Pair(
+        queued,
+        (cancel, cancel),
+        Foretold("CANCELLED", "CANCELLED_BEFORE", CANCELLED_2, waits=True),
+        Foretold("CANCELLED", "CANCELLED_BEFORE", CANCELLED_2, waits=True),
+    ),
+    "cancel + pause": Pair(
+        queued,
+        (cancel, pause),
+        Foretold("CANCELLED", "refused: nothing to hold back", CANCELLED_2, waits=True),
+        Foretold("paused", "CANCELLED", CANCELLED_2, waits=True),
     ),
     # Cancelling asks what runs; whoever reports does not wait for that, nor is it waited for.
     "cancel + finish": Pair(
@@ -180,6 +196,18 @@ PAIRS: dict[str, Pair] = {
             end_after={"RUNNING": 1, "BLOCKED": 1},
         ),
         Foretold(CLAIMED, "blocked", RUNNING_2),
+    ),
+    "hand over + cancel what is next": Pair(
+        next_in_line,
+        (hand_over, cancel),
+        Foretold(HANDED_OVER, "CANCELLED", {"RUNNING": 1, "CANCELLED": 1}, waits=True),
+        Foretold("CANCELLED", ENDED_ONLY, CANCELLED_2),
+    ),
+    "hand over + pause what is next": Pair(
+        next_in_line,
+        (hand_over, pause),
+        Foretold(HANDED_OVER, "paused", HALF_RUNS),
+        Foretold("paused", HANDED_OVER, HALF_RUNS, second_after=ENDED_ONLY, end_after=QUEUED_2),
     ),
     "claim + claim": Pair(
         queued,

@@ -112,6 +112,10 @@ def answering() -> Iterator[None]:
         # What the driver says when the connection is cut between two of its own messages.
         asyncpg.InternalClientError,
         asyncpg.CannotConnectNowError,
+        # Too many connections, no memory, no disk: the server's trouble, and not for ever.
+        asyncpg.InsufficientResourcesError,
+        # Two who waited for each other in a circle: whoever was sent away may come again.
+        asyncpg.DeadlockDetectedError,
         asyncpg.AdminShutdownError,
         asyncpg.CrashShutdownError,
         OSError,

@@ -42,9 +42,9 @@ EXECUTIONS = Guard[int, ExecutionState](SQL["record"], ExecutionState)
 _CLAIM = SQL["claim"].replace("{ids}", "$1")
 _CLAIM_HEADS = SQL["claim"].replace("{ids}", f"ARRAY({SQL['heads']})")
 
-# What PostgreSQL says when two workers want one host and the first wall is down: whose connection
-# that holds the locks was cut. Two who want two hosts of each other's may also wait in a circle.
-_SECOND_WALL = (asyncpg.UniqueViolationError, asyncpg.DeadlockDetectedError)
+# What PostgreSQL says when two workers want one host and the first wall is down, because the
+# connection that holds the locks was cut.
+_SECOND_WALL = asyncpg.UniqueViolationError
 
 _EVENT = 8  # the column of `claim` that follows the answer of the guarded path
 

@@ -20,7 +20,40 @@ from onward.store import queries
 from onward.store.database import Pool, answering
 from onward.store.plans import names_of
 
-SQL = queries.load("hosts.sql")
+_SQL = queries.load("hosts.sql")
+
+
+def _replanning(name: str, *, of_type: str, on_hosts: str, why: str) -> str:
+    """Write a statement that also gives a new version to the jobs whose plan it changes."""
+    replanned = _SQL["replanned"]
+    for form, filled in (("of_type", of_type), ("on_hosts", on_hosts), ("why", why)):
+        replanned = replanned.replace(f"{{{form}}}", filled)
+    return _SQL[name].replace("{replanned}", replanned)
+
+
+# What is blocked, and whether a host is active, is part of the plan that an approver sees.
+_MADE, _LIFTED = "SELECT host_id FROM made", "SELECT host_id FROM lifted"
+SQL = {
+    **_SQL,
+    "block": _replanning(
+        "block", of_type="j.command_type = $2", on_hosts=_MADE, why="'a block was made'"
+    ),
+    "block_chosen": _replanning(
+        "block_chosen", of_type="j.command_type = $1", on_hosts=_MADE, why="'blocks were made'"
+    ),
+    "unblock": _replanning(
+        "unblock", of_type="j.command_type = $2", on_hosts=_LIFTED, why="'a block was lifted'"
+    ),
+    "lift_chosen": _replanning(
+        "lift_chosen", of_type="j.command_type = $1", on_hosts=_LIFTED, why="'blocks were lifted'"
+    ),
+    "change": _replanning(
+        "change",
+        of_type="$6::text IS NOT NULL",
+        on_hosts="SELECT id FROM changed",
+        why="'a host is now ' || $6",
+    ),
+}
 
 _BLOCK_FROM: Final = 6  # the first parameter of `block_chosen` that belongs to the selector
 _LIFT_FROM: Final = 3  # and of `lift_chosen`

@@ -64,23 +64,50 @@ SELECT h.id, h.name, h.labels, h.channel, h.address, h.state, h.version, h.creat
  ORDER BY h.id
  LIMIT $2;
 
+-- name: replanned
+-- What waits for approval on these hosts would do something else now, so it has a new version:
+-- whoever approves has to have seen it. In the order of the ids, like every lock on many rows.
+replanned AS (
+    UPDATE jobs j
+       SET version = j.version + 1, updated_at = greatest(now(), j.updated_at)
+      FROM (
+            SELECT j.id
+              FROM jobs j
+             WHERE j.approval_state = 'WAIT_APPROVAL'
+               AND j.cancelled_at IS NULL
+               AND ({of_type})
+               AND EXISTS (SELECT FROM executions e
+                            WHERE e.job_id = j.id AND e.host_id IN ({on_hosts}))
+             ORDER BY j.id
+               FOR NO KEY UPDATE
+           ) AS w
+     WHERE j.id = w.id
+    RETURNING j.id
+), noted AS (
+    INSERT INTO job_timeline (job_id, event, by, detail)
+    SELECT id, 'replan', '', jsonb_build_object('reason', {why}::text) FROM replanned
+);
+
 -- name: change
 -- What is not given stays. Of two who have seen the same version one wins: the other waits for the
 -- row, and then finds a version that it has not seen.
-UPDATE hosts
-   SET labels = coalesce($3::text::jsonb, labels), address = coalesce($4, address),
-       channel = coalesce($5, channel), state = coalesce($6, state),
-       -- Our transaction may have begun before the one that we waited for.
-       version = version + 1, updated_at = greatest(now(), updated_at)
- WHERE id = $1
-   AND version = $2::bigint
-RETURNING id, name, labels, channel, address, state, version, created_at, updated_at;
+WITH changed AS (
+    UPDATE hosts
+       SET labels = coalesce($3::text::jsonb, labels), address = coalesce($4, address),
+           channel = coalesce($5, channel), state = coalesce($6, state),
+           -- Our transaction may have begun before the one that we waited for.
+           version = version + 1, updated_at = greatest(now(), updated_at)
+     WHERE id = $1
+       AND version = $2::bigint
+    RETURNING id, name, labels, channel, address, state, version, created_at, updated_at
+), {replanned}
+SELECT id, name, labels, channel, address, state, version, created_at, updated_at FROM changed;
 
 -- name: lock_to_delete
 -- An execution names its host without a foreign key, so that making a million of them checks
 -- nothing a million times. Instead, whoever deletes a host keeps out whoever makes a job: a
 -- submission that is under way is waited for and its executions are seen, and one that comes later
--- no longer finds the host. Nothing that plans, claims or reports writes a job, so none of it waits.
+-- no longer finds the host. Nothing that claims or reports writes a job, so none of it waits.
 LOCK TABLE jobs IN SHARE MODE;
 
 -- name: delete
@@ -103,7 +130,7 @@ WITH host AS (
        SET reason = excluded.reason, owner = excluded.owner, expires_at = excluded.expires_at,
            created_at = now()
     RETURNING b.*
-)
+), {replanned}
 SELECT made.host_id, host.name AS host_name, made.command_type, made.reason, made.owner,
        made.created_at, made.expires_at,
        made.expires_at IS NULL OR made.expires_at > now() AS in_force
@@ -132,7 +159,8 @@ WITH missing AS MATERIALIZED (
         ON CONFLICT (host_id, command_type) DO UPDATE
        SET reason = excluded.reason, owner = excluded.owner, expires_at = excluded.expires_at,
            created_at = now()
-)
+    RETURNING b.host_id
+), {replanned}
 SELECT (SELECT count(*) FROM chosen) AS chosen,
        ARRAY(SELECT name FROM missing ORDER BY name LIMIT 101) AS missing;
 
@@ -157,13 +185,16 @@ WITH missing AS MATERIALIZED (
      WHERE b.host_id = s.host_id
        AND b.command_type = $1
     RETURNING b.host_id
-)
+), {replanned}
 SELECT (SELECT count(*) FROM chosen) AS chosen,
        ARRAY(SELECT name FROM missing ORDER BY name LIMIT 101) AS missing,
        (SELECT count(*) FROM lifted) AS lifted;
 
 -- name: unblock
-DELETE FROM host_command_blocks WHERE host_id = $1 AND command_type = $2 RETURNING host_id;
+WITH lifted AS (
+    DELETE FROM host_command_blocks WHERE host_id = $1 AND command_type = $2 RETURNING host_id
+), {replanned}
+SELECT host_id FROM lifted;
 
 -- name: blocks_of
 SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.created_at,

@@ -31,6 +31,9 @@ ALTER TABLE onward.jobs
 -- Jobs that nothing may be claimed of.
 CREATE INDEX jobs_held ON onward.jobs (id) WHERE paused_at IS NOT NULL OR cancel_open;
 
+-- What waits for somebody's approval.
+CREATE INDEX jobs_waiting ON onward.jobs (id) WHERE approval_state = 'WAIT_APPROVAL';
+
 -- Whether a worker also gets on, and does not only breathe.
 ALTER TABLE onward.workers ADD COLUMN progress_at timestamptz NOT NULL DEFAULT now();
 
