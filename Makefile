@@ -1,6 +1,6 @@
 # Every target sets itself up in .venv; it needs Python 3.11 or newer with pip, make, and nothing else.
 #
-#   make test ARGS="-k ack"          hands ARGS to the program behind demo, test, proof or bench
+#   make test ARGS="-k ack"          hands ARGS to the program behind demo, storm, test, proof or bench
 #   make setup PYTHON=python3.12     builds .venv with another interpreter
 
 PYTHON ?= python3
@@ -16,14 +16,17 @@ UV_VERSION := 0.13.7
 LOCK_VENV := .venv-lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check proof bench docs lock clean
+.PHONY: help setup demo storm test check proof bench docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## install the locked dependencies and the package into .venv
 
-demo: $(READY) ## let a storm of late, doubled and reordered events loose on Onward
+demo: $(READY) ## run jobs on a thousand hosts over a bad network, and judge what came of it
+	$(BIN)/onward demo $(ARGS)
+
+storm: $(READY) ## let a storm of late, doubled and reordered events loose on Onward
 	$(BIN)/onward storm $(ARGS)
 
 test: $(READY) ## run the whole suite
@@ -69,7 +72,7 @@ $(READY): requirements.lock pyproject.toml
 			$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 			$(PYTHON) -m pip $(PIP_FLAGS) --python $(BIN)/python install pip; }; }
 	@echo "Installing requirements.lock and onward into $(VENV)."
-	@$(PIP) install --no-compile --no-deps --require-hashes --requirement requirements.lock
+	@$(PIP) install --no-deps --require-hashes --requirement requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@problems=$$($(BIN)/python -m pip check) || { echo "$$problems" >&2; exit 1; }
 	@touch $@

@@ -18,15 +18,17 @@ from onward.embedded import Servers, servers
 
 
 @contextmanager
-def scratch_servers(purpose: str, data_dir: Path | None = None) -> Iterator[Servers]:
+def scratch_servers(
+    purpose: str, data_dir: Path | None = None, *, valkey: bool = False
+) -> Iterator[Servers]:
     """Start a server in a directory of its own and remove both in the end; `data_dir` is kept."""
     if data_dir is not None:
-        with servers(data_dir) as running:
+        with servers(data_dir, valkey=valkey) as running:
             yield running
         return
     folder = Path(tempfile.mkdtemp(prefix=f"onward-{purpose}-"))
     try:
-        with servers(folder) as running:
+        with servers(folder, valkey=valkey) as running:
             yield running
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import asyncpg
 
@@ -15,6 +16,9 @@ from onward.settings import Settings
 from onward.store import database, schema
 from onward.store.commands import Commands
 from onward.store.valkey import check as check_redis
+
+if TYPE_CHECKING:
+    from onward.embedded import Servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,27 @@ async def _servers(
 
     from onward import embedded  # noqa: PLC0415 - not needed with servers of the user's own
 
-    # Starting and stopping wait for processes, so they wait in a thread.
-    servers = embedded.servers(settings.data_dir, valkey=valkey and redis_url is None)
-    running = await asyncio.to_thread(servers.__enter__)
-    stack.push_async_callback(asyncio.to_thread, servers.__exit__, None, None, None)
+    running = await _entered(
+        stack,
+        embedded.servers(
+            settings.data_dir, postgresql=url is None, valkey=valkey and redis_url is None
+        ),
+    )
     return url or running.database_url, redis_url or running.redis_url
+
+
+async def _entered(stack: AsyncExitStack, servers: AbstractContextManager[Servers]) -> Servers:
+    """Start servers and leave them to the stack; both wait for processes, so they do in a thread.
+
+    A thread cannot be called back: whoever gives up while the servers start waits until they can
+    be stopped again.
+    """
+    entering = asyncio.get_running_loop().run_in_executor(None, servers.__enter__)
+
+    async def leave() -> None:
+        await asyncio.wait({entering})
+        if entering.exception() is None:
+            await asyncio.to_thread(servers.__exit__, None, None, None)
+
+    stack.push_async_callback(leave)
+    return await asyncio.shield(entering)

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from onward import errors
-from onward.cli import bench, db, docs, storm
+from onward.cli import bench, db, demo, docs, storm, up
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -51,6 +51,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("up")(up.up)
+app.command("demo")(demo.demo)
 app.command("storm")(storm.storm)
 app.command("bench")(bench.bench)
 app.command("docs")(docs.docs)

@@ -103,8 +103,9 @@ class _Bars:
 
 
 def _show(console: Console, report: Report) -> None:
-    from rich.markup import escape
     from rich.table import Table
+
+    from onward.cli.findings import counted, show_findings
 
     figures, kill = report.storm, report.kill
     facts = Table.grid(padding=(0, 2))
@@ -124,27 +125,11 @@ def _show(console: Console, report: Report) -> None:
         f"started again, it said {kill.share - kill.confirmed:,} events, {kill.unheard:,} of which "
         "had been taken already without its knowing",
     )
-    facts.add_row("verdicts", _counts(report.verdicts))
-    facts.add_row("ended as", _counts(report.statuses))
+    facts.add_row("verdicts", counted(report.verdicts))
+    facts.add_row("ended as", counted(report.statuses))
     if figures.data_dir:
         facts.add_row("kept", f"{figures.data_dir}, database {report.database}")
     console.print(facts)
     console.print()
 
-    findings = Table.grid(padding=(0, 2))
-    for finding in report.findings:
-        word = "[green]holds[/]" if finding.holds else "[bold red]BROKEN[/]"
-        findings.add_row(
-            word, finding.name, f"{finding.promise}\n[dim]{escape(finding.summary)}[/]"
-        )
-    console.print(findings)
-    broken = [finding.name for finding in report.findings if not finding.holds]
-    console.print()
-    console.print(
-        f"[bold red]Broken: {', '.join(broken)}.[/]" if broken else "[bold]Every promise held.[/]"
-    )
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {count:,}" for name, count in ordered)
+    show_findings(console, report.findings)

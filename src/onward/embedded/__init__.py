@@ -39,7 +39,7 @@ __all__ = ["Servers", "servers"]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the servers answer, and where `psql` and `pgbench` are."""
+    """Where the servers answer that were asked for, and where `psql` and `pgbench` are."""
 
     database_url: str
     redis_url: str | None
@@ -47,7 +47,9 @@ class Servers:
 
 
 @contextmanager
-def servers(data_dir: Path, *, valkey: bool = False, durable: bool = True) -> Iterator[Servers]:
+def servers(
+    data_dir: Path, *, postgresql: bool = True, valkey: bool = False, durable: bool = True
+) -> Iterator[Servers]:
     """Start or join the servers of `data_dir`; the last to leave stops them.
 
     Blocks, at worst for minutes, so call it from a thread. `durable=False` is only for throw-away
@@ -66,7 +68,7 @@ def servers(data_dir: Path, *, valkey: bool = False, durable: bool = True) -> It
             # Only somebody on his way out holds this exclusively, and his turn is over.
             fcntl.flock(owners, fcntl.LOCK_SH)
             try:
-                started = _start(home, turn, valkey=valkey, durable=durable)
+                started = _start(home, turn, postgresql=postgresql, valkey=valkey, durable=durable)
             except TimeoutError:
                 # A long recovery would never end if each who gave up on it started it afresh.
                 raise
@@ -85,15 +87,16 @@ def servers(data_dir: Path, *, valkey: bool = False, durable: bool = True) -> It
         os.close(owners)
 
 
-def _start(home: Home, turn: int, *, valkey: bool, durable: bool) -> Servers:
-    postgresql, cache = PostgreSQL(home, durable=durable), Valkey(home)
-    if not (alive(postgresql) or alive(cache)):
+def _start(home: Home, turn: int, *, postgresql: bool, valkey: bool, durable: bool) -> Servers:
+    database, cache = PostgreSQL(home, durable=durable), Valkey(home)
+    if not (alive(database) or alive(cache)):
         home.renew_run_dir()
-    ensure_running(postgresql, turn)
-    postgresql.ensure_database(turn)
+    if postgresql:
+        ensure_running(database, turn)
+        database.ensure_database(turn)
     if valkey:
         ensure_running(cache, turn)
-    return Servers(postgresql.url(), cache.url() if valkey else None, home.bin_dir)
+    return Servers(database.url(), cache.url() if valkey else None, home.bin_dir)
 
 
 def _stop_if_alone(home: Home, owners: int, turn: int) -> None:

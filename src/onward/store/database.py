@@ -48,16 +48,25 @@ async def _as_it_is(_connection: Connection) -> None:
     """
 
 
+# For whoever walks: each question is answered by an index, one step after the other. A plan that
+# was made while a table was small must not read all of it when it has grown, and a bitmap gathers
+# what has been dead since the last vacuum.
+_WALKING: Final = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
+
+
 @asynccontextmanager
-async def pooled(url: str, *, size: int) -> AsyncIterator[Pool]:
-    """Keep up to `size` connections open, and close them in the end."""
+async def pooled(url: str, *, size: int, walking: bool = False) -> AsyncIterator[Pool]:
+    """Keep up to `size` connections open, and close them in the end.
+
+    With `walking`, for the questions of an engine, which only ever want a few rows of many.
+    """
     with _explained(url):
         pool = await asyncpg.create_pool(
             url,
             min_size=1,
             max_size=size,
             timeout=_CONNECT_S,
-            server_settings=_SESSION,
+            server_settings=_SESSION | _WALKING if walking else _SESSION,
             reset=_as_it_is,
         )
     try:

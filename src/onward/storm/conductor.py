@@ -18,10 +18,11 @@ from typing import Final, Protocol
 import onward
 from onward import commands
 from onward.errors import InvalidInput, InvariantBroken, ServerUnreachable
+from onward.findings import Finding
 from onward.scratch import new_database, scratch_servers
 from onward.settings import Settings
 from onward.storm import invariants, journal, sabotage
-from onward.storm.invariants import Evidence, Finding
+from onward.storm.invariants import Evidence
 from onward.storm.plan import SENDERS, draw, source_of
 from onward.storm.sender import Job
 from onward.wiring import Onward

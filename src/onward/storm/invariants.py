@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from onward.core.lifecycles import NODE
 from onward.core.verdicts import TransitionResult
+from onward.findings import Finding
 from onward.store.database import Connection
 from onward.storm.plan import COPIES, Plan
 
 TERMINAL: Final = sorted(NODE.terminal)
-_EXAMPLES: Final = 3
 _CREATED: Final = ""  # the source of what the conductor made
 _DEADLINE: Final = "deadline"  # the source of what timed out by itself
 
@@ -59,29 +59,6 @@ class Evidence:
     timed_out: int  # moves that the sweeps were told of
     looks: int  # how often the live commands were looked at, and
     unwatched: int  # how many of them were ever seen without a clock
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Whether one promise was kept, and what speaks against it."""
-
-    name: str
-    promise: str
-    basis: str
-    breaches: tuple[str, ...]
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing speaks against it."""
-        return not self.breaches
-
-    @property
-    def summary(self) -> str:
-        """What it rests on or, when it was broken, the first examples of how."""
-        if self.holds:
-            return self.basis
-        more = len(self.breaches) - _EXAMPLES
-        return "; ".join(self.breaches[:_EXAMPLES]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 class _Row(NamedTuple):

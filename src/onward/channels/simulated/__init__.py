@@ -15,12 +15,13 @@ from __future__ import annotations
 from onward.channels.simulated.channel import SimulatedChannel
 from onward.channels.simulated.hosts import COMMAND_TYPES, SimulatedFleet
 from onward.channels.simulated.journal import Effect, Journal, What, check_journal
-from onward.channels.simulated.network import Network
+from onward.channels.simulated.network import NETWORKS, Network
 from onward.channels.simulated.remote import RemoteSimulatedChannel
 from onward.channels.simulated.server import serve
 
 __all__ = [
     "COMMAND_TYPES",
+    "NETWORKS",
     "Effect",
     "Journal",
     "Network",

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from onward.channels.simulated.hosts import COMMAND_TYPES, SimulatedFleet
 from onward.channels.simulated.journal import Journal
-from onward.channels.simulated.network import Network
+from onward.channels.simulated.network import NETWORKS
 from onward.channels.simulated.server import serve
-
-_NETWORKS = {"calm": Network.calm, "bad": Network.bad, "terrible": Network.terrible}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -33,7 +31,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--journal", type=Path, help="the file that effects are appended to")
     parser.add_argument("--hosts", type=int, default=10_000, help="their ids are from 1 to this")
     parser.add_argument("--seed", type=int, default=0, help="what chance is drawn from")
-    parser.add_argument("--network", choices=sorted(_NETWORKS), default="calm")
+    parser.add_argument("--network", choices=sorted(NETWORKS), default="calm")
     parser.add_argument("--speed", type=float, default=1.0, help="simulated seconds in a second")
     parser.add_argument("--any-type", action="store_true", help="let hosts know every command type")
     parser.add_argument(
@@ -52,7 +50,7 @@ async def _serve_until_told(options: Namespace, journal: Journal) -> None:
         fenced=not options.unfenced,
         speed=options.speed,
     )
-    network = _NETWORKS[options.network](options.seed)
+    network = NETWORKS[options.network](options.seed)
     serving = asyncio.create_task(serve(fleet, network, options.socket, ready=_say_ready))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

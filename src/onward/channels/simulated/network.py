@@ -11,10 +11,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple, Self
+from types import MappingProxyType
+from typing import Final, NamedTuple, Self
 
 from onward.errors import InvalidInput
 
@@ -182,6 +184,12 @@ class Network:
             return None
         crash, at, how_long, *_ = draws(self.seed, *attempt, "crash")
         return Crash(at, self.restart_s * (0.5 + how_long)) if crash < self.crash else None
+
+
+# The networks that have a name, each to be made with a seed.
+NETWORKS: Final[Mapping[str, Callable[[int], Network]]] = MappingProxyType(
+    {"calm": Network.calm, "bad": Network.bad, "terrible": Network.terrible}
+)
 
 
 def _around(mean: float, chance: float) -> float:

@@ -1,0 +1,107 @@
+"""All of it in one process: servers, API, engine and reaper, until somebody asks it to leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+import onward
+from onward.api import first_key
+from onward.api.app import create_app
+from onward.api.events import end_streams
+from onward.api.services import Services
+from onward.service import leaving
+from onward.service.listening import Listener, listening, serve
+from onward.service.working import Simulated, pace, work
+from onward.settings import Settings
+from onward.store.keys import Keys
+from onward.wiring import Onward
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What is to be run."""
+
+    settings: Settings
+    simulated: Simulated
+    access_log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What somebody needs to know to use it."""
+
+    address: str
+    loopback: bool
+    key: str  # where the key of an admin is, never the key
+    data: str  # where everything is kept
+
+
+def run(service: Service, ready: Callable[[Ready], None]) -> None:
+    """Run the service until it is told to leave; `ready` is called once it answers."""
+    pace(service.settings)  # What is wrong with the settings is said before anything is started.
+    with listening(service.settings.host, service.settings.port) as listener:
+        leaving.run(partial(_run, service, listener, ready))
+
+
+async def _run(
+    service: Service,
+    listener: Listener,
+    ready: Callable[[Ready], None],
+    stopping: asyncio.Event,
+) -> None:
+    settings = service.settings
+    async with onward.open(settings, valkey=True) as opened:
+        key = await _key(opened)
+        if stopping.is_set():
+            return
+
+        def answering() -> None:
+            ready(Ready(listener.address, listener.loopback, key, _data(settings)))
+            log.info("up", address=listener.address)
+
+        app = create_app(_services(opened))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(opened.database_url, settings, service.simulated, stopping))
+            group.create_task(
+                serve(
+                    app,
+                    listener,
+                    stopping,
+                    access_log=service.access_log,
+                    ready=answering,
+                    hang_up=partial(end_streams, app),
+                )
+            )
+    log.info("left")
+
+
+def _services(opened: Onward) -> Services:
+    pool = opened.commands.pool
+    return Services(settings=opened.settings, pool=pool, commands=opened.commands, keys=Keys(pool))
+
+
+def _data(settings: Settings) -> str:
+    if settings.database_url is not None:
+        return "in the PostgreSQL of ONWARD_DATABASE_URL"
+    return str(settings.data_dir)
+
+
+async def _key(opened: Onward) -> str:
+    """See to it that there is a key, and say where."""
+    settings = opened.settings
+    made = await first_key.first_key(opened.commands.pool, settings)
+    path = settings.data_dir / first_key.FILE
+    if made is not None:
+        return f"{made.path} (an admin's, made just now; only you can read it)"
+    if settings.admin_key is not None:
+        return f"what {first_key.FROM_ENVIRONMENT} holds (an admin's)"
+    if path.is_file():
+        return f"{path} (an admin's, made by the first start)"
+    return "an admin has one; the first was made elsewhere"
