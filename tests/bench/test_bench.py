@@ -10,22 +10,11 @@ from onward import cli
 from onward.bench import filling, large, runner, store
 from onward.bench.result import Result
 from onward.errors import InvalidInput, InvariantBroken
+from tests.bench.results import FIELDS, well_formed
 
-FIELDS = {"name", "value", "unit", "against", "ratio", "target", "holds"}
 MET = Result("a", 2.0, "events/s", "b 1 tps", 2.0, ">= 1 x", holds=True)
 MISSED = Result("c", 2.0, "µs", "d 1 µs", 2.0, "<= 1 x", holds=False)
 NOT_RUN = Result("e", 2.0, "ops/s", None, None, ">= 1 x", holds=None)
-
-
-def well_formed(result: Result) -> bool:
-    shown = result.as_json()
-    assert set(shown) == FIELDS
-    assert result.value > 0
-    assert result.ratio is not None
-    sign, bound, _ = result.target.split()
-    return result.holds is (
-        result.ratio >= float(bound) if sign == ">=" else result.ratio <= float(bound)
-    )
 
 
 def test_transitions_are_measured_against_pgbench():

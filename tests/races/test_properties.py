@@ -106,7 +106,8 @@ class Fleet:
     async def lines(self, key: int) -> list[tuple[int, Said, tuple[str, str, str]]]:
         """The timeline of a command: who said what, and the verdict with from and to."""
         found = []
-        for line in await self.connections[0].fetch(transitions.SQL["timeline"], self.ids[key]):
+        query = transitions.SQL["timeline"]
+        for line in await self.connections[0].fetch(query, self.ids[key], 0, None):
             who, told = line["source"].split(" ")
             said = Said(key, line["event"], None if told == "None" else int(told))
             verdict = (line["verdict"], line["from_status"], line["to_status"])

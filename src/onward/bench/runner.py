@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -21,29 +22,50 @@ class Bench:
     run: Callable[[Progress], Iterator[Result]]
 
 
-def _store(progress: Progress) -> Iterator[Result]:
-    from onward.bench.store import store  # noqa: PLC0415 - loaded when it is asked for
+def _found(module: str, function: str) -> Callable[[Progress], Iterator[Result]]:
+    """A measurement whose module is loaded when it is asked for."""
 
-    return store(progress)
+    def measure(progress: Progress) -> Iterator[Result]:
+        found: Iterator[Result] = getattr(import_module(f"onward.bench.{module}"), function)(
+            progress
+        )
+        return found
 
-
-def _large(progress: Progress) -> Iterator[Result]:
-    from onward.bench.large import large  # noqa: PLC0415 - as above
-
-    return large(progress)
-
-
-def _registry(progress: Progress) -> Iterator[Result]:
-    from onward.bench.registry import registry  # noqa: PLC0415 - as above
-
-    return registry(progress)
+    return measure
 
 
 BENCHES: Final[Mapping[str, Bench]] = MappingProxyType(
     {
-        "store": Bench("transitions in PostgreSQL, against pgbench doing the same", _store),
-        "large": Bench("a transition among 5,000,000 commands, against one among 10,000", _large),
-        "registry": Bench("transitions in memory, against state-machine libraries", _registry),
+        "store": Bench(
+            "transitions in PostgreSQL, against pgbench doing the same", _found("store", "store")
+        ),
+        "large": Bench(
+            "a transition among 5,000,000 commands, against one among 10,000",
+            _found("large", "large"),
+        ),
+        "registry": Bench(
+            "transitions in memory, against state-machine libraries",
+            _found("registry", "registry"),
+        ),
+        "fleet": Bench(
+            "20,000 executions over 2,000 hosts, against procrastinate, Celery and PgQueuer",
+            _found("fleet", "end_to_end"),
+        ),
+        "webhook": Bench(
+            "a job for 1,000 hosts over HTTP, against the bare INSERT of its rows",
+            _found("webhook", "webhook"),
+        ),
+        "callbacks": Bench(
+            "a platform's callbacks over HTTP, against a route that does nothing",
+            _found("callbacks", "callbacks"),
+        ),
+        "host-rule": Bench(
+            "one command per host, 100,000 queued over 100 hosts, against no such rule",
+            _found("host_rule", "host_rule"),
+        ),
+        "million": Bench(
+            "a job of 1,000,000 executions, against one of 20,000", _found("million", "million")
+        ),
     }
 )
 

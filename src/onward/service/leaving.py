@@ -8,7 +8,6 @@ ends the process where it stands.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -30,7 +29,6 @@ def run(work: Callable[[asyncio.Event], Coroutine[object, object, None]]) -> Non
 
     Raises KeyboardInterrupt if it was hurried, and the one error that ended it if it was not.
     """
-    _collect_seldom()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_told(work))
@@ -42,17 +40,6 @@ def run(work: Callable[[asyncio.Event], Coroutine[object, object, None]]) -> Non
                 # Told in one line, a bug of ours would not be found.
                 log.critical("bug", exc_info=first)
             raise first from failed
-
-
-def _collect_seldom() -> None:
-    """Look for garbage in circles less often.
-
-    What a run leaves behind is freed by its reference counts; looking through all that is alive for
-    circles, hundreds of times a second, took half of a busy worker's time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
 
 
 def _first(failed: Exception) -> Exception:

@@ -133,11 +133,13 @@ SELECT j.id, j.command_type, j.params, j.max_retries, j.max_concurrency
 -- name: to_stop
 -- Runs of this worker whose job has been cancelled.
 SELECT e.id, e.epoch
-  FROM jobs j
-  JOIN executions e ON e.job_id = j.id
- WHERE j.cancel_open
-   AND e.status = {running}
-   AND e.worker_id = $1;
+  FROM runs r
+  JOIN executions e ON e.id = r.execution_id
+  JOIN jobs j ON j.id = e.job_id
+ WHERE r.worker_id = $1
+   AND j.cancel_open
+   -- Mostly no job is being cancelled, and then no run is looked at.
+   AND EXISTS (SELECT FROM jobs WHERE cancel_open);
 
 -- name: held_by
 -- What this worker holds by the table and should have begun a while ago.
