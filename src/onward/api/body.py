@@ -89,9 +89,10 @@ class StrictRequest(Request):
 
     def is_of(self, kind: MediaType) -> bool:
         """Say whether the body claims to be of this kind."""
-        return any(
-            name == b"content-type" and kind.fits(value) for name, value in self.scope["headers"]
-        )
+        for name, value in self.scope["headers"]:
+            if name == b"content-type":
+                return kind.fits(value) is not None
+        return False
 
     async def _read(self) -> bytes:
         chunks: list[bytes] = []

@@ -6,6 +6,7 @@ Plain ASGI, and little of it, because it is paid for by every request.
 from __future__ import annotations
 
 import re
+import time
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -16,6 +17,7 @@ from uuid_utils import uuid7
 
 from onward.api import problems
 from onward.api.problems import REQUEST_ID, Problem
+from onward.api.traffic import TRAFFIC, Traffic
 
 _HEADERS_MAX: Final = 100
 _HEADERS_MAX_BYTES: Final = 32 * 1024
@@ -38,23 +40,30 @@ class Edge:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._traffic = Traffic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, and its answer out."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        began = time.perf_counter()
         given, refusal = _looked_at(scope)
         request_id = given or str(uuid7())
-        head = scope["method"] == "HEAD"
+        method = scope["method"]
+        head = method == "HEAD"
         # A copy where the method changes: the server looks at its own to leave the body out.
         if head:
             scope = {**scope, "method": "GET"}
         scope[REQUEST_ID] = request_id
+        scope[TRAFFIC] = self._traffic
         out = _Out(send, request_id, head=head)
         # Not unbound: the server runs every request in a context of its own.
         structlog.contextvars.bind_contextvars(request_id=request_id)
-        await self._answered(scope, receive, out, refusal)
+        try:
+            await self._answered(scope, receive, out, refusal)
+        finally:
+            self._traffic.count(scope, method, out.status, time.perf_counter() - began)
 
     async def _answered(
         self, scope: Scope, receive: Receive, out: _Out, refusal: Problem | None
@@ -77,7 +86,7 @@ class Edge:
 class _Out:
     """Sends an answer with what every answer carries."""
 
-    __slots__ = ("_head", "_request_id", "_send", "ended", "started")
+    __slots__ = ("_head", "_request_id", "_send", "ended", "started", "status")
 
     def __init__(self, send: Send, request_id: str, *, head: bool) -> None:
         self._send = send
@@ -85,10 +94,12 @@ class _Out:
         self._head = head
         self.started = False
         self.ended = False
+        self.status: int | None = None
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
+            self.status = message["status"]
             headers = list(message.get("headers", ()))
             said = {name for name, _ in headers}
             headers.append((b"x-request-id", self._request_id.encode()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
@@ -41,6 +42,14 @@ _GUARDED: Final = {
 }
 
 hosts = router("/hosts", "hosts")
+
+
+def _guarded(responses: Mapping[int, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """Return what the decorator takes of a route that changes the version that was seen."""
+    said = needs(Permission.MANAGE, responses={**_GUARDED, **(responses or {})})
+    said["openapi_extra"]["parameters"] = [conditional.described("host")]
+    return said
+
 
 Labels = Annotated[
     dict[str, str],
@@ -167,7 +176,7 @@ async def get_host(
     return _answer(response, host)
 
 
-@hosts.patch("/{host_id}", **needs(Permission.MANAGE, responses=_GUARDED))
+@hosts.patch("/{host_id}", **_guarded())
 async def change_host(
     host_id: Id, wanted: HostChange, request: Request, response: Response, services: Serving
 ) -> Host:
@@ -193,10 +202,7 @@ async def change_host(
 @hosts.delete(
     "/{host_id}",
     status_code=204,
-    **needs(
-        Permission.MANAGE,
-        responses={**_GUARDED, 409: problem_response("Executions name it: disable it instead")},
-    ),
+    **_guarded({409: problem_response("Executions name it: disable it instead")}),
 )
 async def delete_host(host_id: Id, request: Request, services: Serving) -> None:
     """Delete a host that nothing has ever been run on, and the blocks on it."""

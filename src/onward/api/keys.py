@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, assert_never
 
 from fastapi import Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from onward.api import paging
 from onward.api.first_key import FROM_ENVIRONMENT
@@ -28,9 +28,9 @@ me = router("/me", "keys")
 class NewKey(Model):
     """A key to be made."""
 
-    name: Name
-    person: Name
-    role: Lenient[Role]
+    name: Name = Field(description="What it is for.", examples=["deployments"])
+    person: Name = Field(description="Whose it is: nobody approves their own.", examples=["ann"])
+    role: Lenient[Role] = Field(examples=[Role.operator])
 
 
 class ShownKey(BaseModel):

@@ -189,4 +189,7 @@ def lifecycle_named(name: object) -> Lifecycle:
     """Find a lifecycle by its name."""
     if isinstance(name, str) and (found := LIFECYCLES.get(name)):
         return found
-    raise UnknownLifecycle("lifecycle", f"{name!r} is not one of {', '.join(sorted(LIFECYCLES))}")
+    # Not all of it: the name is whatever somebody sent, and the message may be sent back.
+    raise UnknownLifecycle(
+        "lifecycle", f"{name!a:.80} is not one of {', '.join(sorted(LIFECYCLES))}"
+    )

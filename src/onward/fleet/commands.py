@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -14,7 +15,7 @@ from onward.core.verdicts import Transition, TransitionResult
 from onward.errors import InvalidInput
 from onward.settings import Settings
 from onward.store import inputs
-from onward.store.commands import Commands, NewCommand
+from onward.store.commands import Called, Commands, NewCommand
 from onward.store.transitions import Answer, Event
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.callbacks")
@@ -23,6 +24,15 @@ CommandId = str | UUID
 
 _ID_BITS: Final = 256  # of a number that is taken for an id; a larger one is none
 _EVENTS = frozenset(name for table in LIFECYCLES.values() for name in table.moves)
+_UNKNOWN: Final[Answer] = Transition(None, TransitionResult.UNKNOWN_COMMAND, changed=False)
+
+
+class Callback(NamedTuple):
+    """What a platform says, as it says it."""
+
+    task_id: object
+    device_id: object
+    status: object
 
 
 def new_command_id() -> str:
@@ -61,6 +71,18 @@ def new_command(
     )
 
 
+def differences(new: NewCommand, row: Mapping[str, object]) -> list[str]:
+    """Name the fields in which a command that was to be made differs from the one that is there."""
+    wanted: dict[str, object] = {**new._asdict(), "params": json.loads(new.params)}
+    found = [
+        name
+        for name in ("lifecycle", "node", "type", "task_id", "params", "timeout_s")
+        if wanted[name] != row[name]
+    ]
+    # To Python, `true` equals 1; to the database it does not.
+    return found or ["params"]
+
+
 def event(
     settings: Settings,
     cmd_id: CommandId,
@@ -89,28 +111,33 @@ async def handle_callback(
     throws: a word that nobody knows fits no status, and a task that nobody knows is
     `UNKNOWN_COMMAND`. Each refusal is logged with both ids.
     """
-    word = _short(status)
-    found = await _find_task(commands, task_id, device_id)
-    if found is None:
-        answer: Answer = Transition(None, TransitionResult.UNKNOWN_COMMAND, changed=False)
-    else:
-        cmd_id, lifecycle = found
-        # A word that is no status must not pass for one of our own events, either.
-        name = lifecycle_named(lifecycle).event_called(status) or f"callback {word}"
-        answer = await commands.record(Event(cmd_id, name, source="platform"))
-    _log_refusal(answer, task_id=_short(task_id), device_id=_short(device_id), new_status=word)
+    called = _called(task_id, device_id, status)
+    answer = _UNKNOWN if called is None else await commands.record_called(called)
+    if not answer.changed:
+        _log_refusal(answer, Callback(task_id, device_id, status))
     return answer
 
 
-async def _find_task(
-    commands: Commands, task_id: object, device_id: object
-) -> tuple[str, str] | None:
+async def handle_callbacks(commands: Commands, callbacks: Sequence[Callback]) -> list[Answer]:
+    """Take many callbacks as one batch, and answer each in its place."""
+    called = [_called(*callback) for callback in callbacks]
+    taken = iter(await commands.record_all_called([each for each in called if each is not None]))
+    answers = [_UNKNOWN if each is None else next(taken) for each in called]
+    for callback, answer in zip(callbacks, answers, strict=True):
+        if not answer.changed:
+            _log_refusal(answer, callback)
+    return answers
+
+
+def _called(task_id: object, device_id: object, status: object) -> Called | None:
+    """Check what a platform says; `None` if no command was ever made under such a name."""
     try:
         task = inputs.name("task_id", _worded(task_id))
         node = inputs.name("device_id", _worded(device_id), empty=True)
     except InvalidInput:
-        return None  # no command was ever made under such a name
-    return await commands.find_task(task, node)
+        return None
+    # A word that is no status must not pass for one of our own events, either.
+    return Called((task, node), status, otherwise=f"callback {_short(status)}")
 
 
 _LOGGED = {
@@ -122,7 +149,7 @@ _LOGGED = {
 }
 
 
-def _log_refusal(answer: Answer, *, task_id: str, device_id: str, new_status: str) -> None:
+def _log_refusal(answer: Answer, callback: Callback) -> None:
     if answer.result not in _LOGGED:
         return
     action, line = _LOGGED[answer.result]
@@ -131,10 +158,10 @@ def _log_refusal(answer: Answer, *, task_id: str, device_id: str, new_status: st
         action,
         line=line,
         verdict=answer.result.value,
-        task_id=task_id,
-        device_id=device_id,
+        task_id=_short(callback.task_id),
+        device_id=_short(callback.device_id),
         current_status=answer.record.status if answer.record else None,
-        new_status=new_status,
+        new_status=_short(callback.status),
     )
 
 

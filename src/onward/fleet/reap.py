@@ -10,7 +10,7 @@ from typing import Final
 
 from onward.core.retry import Backoff, Cause
 from onward.fleet.report import Attempt, failed
-from onward.store import executions, jobs
+from onward.store import commands, executions, jobs
 from onward.store.database import Pool
 from onward.store.executions import EXECUTIONS
 
@@ -36,6 +36,8 @@ async def reap(
     ]
     if late:
         await EXECUTIONS.record_all(pool, late, batch_max=_BATCH)
+    # Commands that travel by themselves have a deadline, too, and nobody else who looks at it.
+    await commands.expire_some(pool)
     await jobs.finish_cancelling(pool, limit=_JOBS)
     await jobs.sum_counts(pool, above=_CHANGES)
     return await executions.unplanned(pool, limit=_JOBS)

@@ -188,10 +188,9 @@ class Commands:
         """Time out every command whose deadline has passed; returns the moves that were made."""
         moved: list[Answer] = []
         while True:
-            with answering():
-                rows = await self.pool.fetch(SQL["expire_due"], now, _SWEEP)
-            moved += [transitions.judged(Event(str(row["cmd_id"]), "timeout"), row) for row in rows]
-            if len(rows) < _SWEEP:
+            some = await expire_some(self.pool, now=now)
+            moved += some
+            if len(some) < _SWEEP:
                 return moved
 
     async def _find_tasks(self, tasks: set[Task]) -> Mapping[Task, tuple[str, str]]:
@@ -244,6 +243,13 @@ class Commands:
         with answering():
             rows = await self.pool.fetch(SQL["timeline"], cmd_id, after, limit)
         return [_plain(row) for row in rows]
+
+
+async def expire_some(pool: Pool, *, now: datetime | None = None) -> list[Answer]:
+    """Time out some of what `expire_due` would: the most overdue, as many as one statement can."""
+    with answering():
+        rows = await pool.fetch(SQL["expire_due"], now, _SWEEP)
+    return [transitions.judged(Event(str(row["cmd_id"]), "timeout"), row) for row in rows]
 
 
 def _said(called: Called, cmd_id: str, lifecycle: str) -> Event:

@@ -127,6 +127,9 @@ def answering() -> Iterator[None]:
         asyncpg.DeadlockDetectedError,
         asyncpg.AdminShutdownError,
         asyncpg.CrashShutdownError,
+        # What the server says to a pool that wants another connection and gets none.
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
         OSError,
     ) as error:
         raise _unanswered(error) from error
