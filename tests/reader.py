@@ -126,7 +126,12 @@ def reading(replaced: Mapping[str, str] | None = None) -> Iterator[Reader]:
         # Nothing that a page calls may go on for ever.
         (home / ".curlrc").write_text(f"max-time = {BOUND_S:.0f}\n")
         path = f"{bin_dir}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        settings = {"HOME": str(home), "PATH": path, "ONWARD_REQUIRE_DURABLE": "false"}
+        settings = {
+            "HOME": str(home),
+            "PATH": path,
+            "no_proxy": "*",
+            "ONWARD_REQUIRE_DURABLE": "false",
+        }
         with subprocess.Popen(
             ["sh"],
             stdin=subprocess.PIPE,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from onward.channels.base import Delivery, Output, Report
 from onward.channels.simulated import Journal, Network, SimulatedChannel, SimulatedFleet
 from onward.store import executions, jobs, workers
 from onward.store.database import Pool
@@ -71,6 +74,57 @@ async def test_a_run_is_cancelled_when_its_host_confirms(
 
     assert await jobs.counts(pool, job.job_id) == {"CANCELLED": len(hosts)}
     assert {effect.what for effect in journal.effects} == {"started", "stopped"}
+
+
+class Stoppable:
+    """A host that can be stopped, and says so and what came of it in the order it is told."""
+
+    def __init__(self, order: str) -> None:
+        self.begun, self.asked, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._order = order
+
+    async def deliver(self, _delivery: Delivery, _output: Output) -> Report:
+        self.begun.set()
+        await self.asked.wait()
+        if self._order == "it never ends by itself":
+            await asyncio.Event().wait()
+        self.ended.set()
+        done = self._order == "it had finished"
+        return Report(succeeded=done, exit_code=0 if done else 143)
+
+    async def cancel(self, _delivery: Delivery) -> bool:
+        self.asked.set()
+        if self._order == "its end is told first":
+            await self.ended.wait()
+            for _ in range(10):  # turns of the loop, in which its end could be reported
+                await asyncio.sleep(0)
+        return self._order != "it had finished"
+
+
+@pytest.mark.parametrize(
+    ("order", "status"),
+    [
+        ("its end is told first", "CANCELLED"),
+        ("the stop is confirmed first", "CANCELLED"),
+        ("it never ends by itself", "CANCELLED"),
+        ("it had finished", "SUCCESS"),
+    ],
+)
+async def test_a_run_that_was_stopped_ends_once_and_as_cancelled(
+    opened: Onward, make_hosts: MakeHosts, submit: Submit, *, order: str, status: str
+):
+    """What its host says of its end is only that it was stopped, and no retry follows from it."""
+    pool, channel = opened.commands.pool, Stoppable(order)
+    await make_hosts(1)
+    await pool.execute("UPDATE command_types SET max_retries = 0 WHERE name = 'noop'")
+    job = await submit()
+    async with working(opened, channel, QUICK):
+        await asyncio.wait_for(channel.begun.wait(), BOUND_S)
+        await jobs.cancel(pool, job.job_id, by="ann")
+        await until_settled(pool)
+    assert await jobs.counts(pool, job.job_id) == {status: 1}
+    told = await pool.fetch("SELECT event FROM execution_timeline ORDER BY seq")
+    assert len(told) == 3  # planned, claimed, and one end
 
 
 async def test_a_paused_job_waits_and_goes_on(pool: Pool, make_hosts: MakeHosts, submit: Submit):

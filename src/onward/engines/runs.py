@@ -46,6 +46,8 @@ class _Run:
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
     given_up: bool = False
+    delivered: bool = False  # whether its channel has said all that it will
+    stopped: bool = False  # whether its host has confirmed that it stopped on our word
     stored: bool = False  # whether some of its output has been stored already
 
 
@@ -68,11 +70,11 @@ class HandOver(Protocol):
 
 
 class _Ended(NamedTuple):
-    """What is to be reported; the run whose host is then let go, if this was its end."""
+    """What is to be reported, and the run whose host is then let go."""
 
     event: ExecutionEvent
     lines: Sequence[Line]
-    run: _Run | None
+    run: _Run
 
 
 class Runs:
@@ -145,13 +147,17 @@ class Runs:
             log.info("cancel_unheard", execution_id=execution_id, problem=str(error))
             return
         if confirmed:
-            event = ExecutionEvent(execution_id, "cancel", run.claimed.epoch, "worker")
-            self._reports.add(_Ended(event, run.output.take(), None))
+            run.stopped = True
+            # What its channel has still to say about it would only be that it was stopped.
+            if not run.delivered and run.task is not None:
+                run.task.cancel()
 
     def give_up_late(self) -> None:
         """Stop waiting for hosts that have had their time."""
         now = time.monotonic()
         for run in [run for run in self._under_way.values() if run.give_up_at <= now]:
+            if run.delivered:
+                continue
             run.given_up = True
             if run.task is not None:
                 run.task.cancel()
@@ -175,6 +181,7 @@ class Runs:
                 await self._reports.drained()
         if left := self._tasks():
             log.warning("runs_left", runs=len(left))
+            left += [run.stopping for run in self._under_way.values() if run.stopping is not None]
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
@@ -187,12 +194,26 @@ class Runs:
     async def _run(self, run: _Run) -> None:
         try:
             event = await self._deliver(run)
+            run.delivered = True
+            event = await self._unless_stopped(run, event)
             if run.stored:
                 async with self._storing:
                     pass
             self._reports.add(_Ended(event, run.output.close(), run))
         finally:
             del self._under_way[run.claimed.execution_id]
+
+    async def _unless_stopped(self, run: _Run, event: ExecutionEvent) -> ExecutionEvent:
+        """Return the end of a run: as cancelled, if its host stopped it because we asked.
+
+        The channel may tell its end before the host's word comes that this was the reason, so that
+        one is waited for. Too late to be stopped is an outcome as well.
+        """
+        if run.stopping is not None:
+            await asyncio.wait([run.stopping])
+        if not run.stopped or event.event == "succeed":
+            return event
+        return _cancelled(run)
 
     async def _deliver(self, run: _Run) -> ExecutionEvent:
         attempt = Attempt(
@@ -205,6 +226,8 @@ class Runs:
         try:
             report = await run.channel.deliver(run.delivery, run.output)
         except asyncio.CancelledError:
+            if run.stopped:
+                return _cancelled(run)
             if not run.given_up:
                 raise
             late = TimeoutError(f"nothing was heard for {run.claimed.timeout_s:g} s")
@@ -230,11 +253,7 @@ class Runs:
         """Write down what ended; returns what was claimed on the same hosts in the same breath."""
         events = [each.event for each in ended]
         lines = [line for each in ended for line in each.lines]
-        hosts = [
-            each.run.claimed.host_id
-            for each in ended
-            if each.run is not None and not each.run.claimed.read_only
-        ]
+        hosts = [each.run.claimed.host_id for each in ended if not each.run.claimed.read_only]
         if not (hosts and self._hand_over.allowed()):
             await executions.report(self._pool, events, lines)
             return ()
@@ -253,7 +272,7 @@ class Runs:
 
     def _settled(self, ended: Sequence[_Ended], following: Sequence[Claimed]) -> None:
         """Let go of the hosts of what is on disk, except those on which something follows."""
-        runs = [each.run for each in ended if each.run is not None]
+        runs = [each.run for each in ended]
         kept = {claimed.host_id for claimed in following}
         self._locks.free(
             (run.claimed.host_id, run.claimed.read_only)
@@ -275,6 +294,10 @@ class _NoChannel:
 
     async def cancel(self, _delivery: Delivery) -> bool:
         return False
+
+
+def _cancelled(run: _Run) -> ExecutionEvent:
+    return ExecutionEvent(run.claimed.execution_id, "cancel", run.claimed.epoch, "worker")
 
 
 def _delivery(claimed: Claimed, errand: Errand) -> Delivery:
