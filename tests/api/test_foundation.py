@@ -400,3 +400,10 @@ async def test_the_docs_page_loads_nothing_from_elsewhere(app: FastAPI):
             assert answer.content
         told(await nobody.get("/docs/static/core.py"), 404, "not-found")
         told(await nobody.get("/docs/static/..%2Fcore.py"), 404, "not-found")
+
+
+async def test_a_parameter_that_nobody_asked_for_is_refused(sample: httpx2.AsyncClient):
+    """A filter with a typo in its name would filter nothing."""
+    for address in ("/sample?nmae=x", "/sample?limit=1&x", "/sample/7?limit=1"):
+        told(await sample.get(address), 422, "invalid")
+    assert (await sample.get("/sample?name=x&limit=1")).status_code == 200

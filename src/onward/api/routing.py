@@ -5,10 +5,11 @@ A route that does not say what it asks for cannot be built, so that forgetting i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine, Iterator
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +21,8 @@ from onward.api.body import StrictRequest
 from onward.api.permissions import Permission
 from onward.api.services import CALLER, Services
 from onward.api.signatures import Signatures
-from onward.errors import InvariantBroken
+from onward.errors import InvalidInput, InvariantBroken
+from onward.store.inputs import shown
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -45,12 +47,15 @@ class Route(APIRoute):
     def get_route_handler(self) -> Handler:
         """Return FastAPI's handler, behind the question who calls and a strict body."""
         answer = super().get_route_handler()
+        asked = frozenset(_asked(self.dependant))
         takes_json = self.body_field is not None
         may_be_empty = self.body_field is not None and not self.body_field.field_info.is_required()
 
         async def handle(request: Request) -> Response:
             # Starlette hands `_send` on in the same way.
             strict = await self._admitted(request.scope, request.receive, request._send)  # noqa: SLF001
+            if request.scope["query_string"]:
+                _refuse_unknown(request, asked)
             # FastAPI would turn whatever the body raises into one and the same 400.
             if takes_json and not (may_be_empty and not await strict.body()):
                 strict.refuse_other_types()
@@ -102,6 +107,20 @@ class DirectRoute(Route):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self.endpoint(await self._admitted(scope, receive, send))
         await response(scope, receive, send)
+
+
+def _asked(dependant: Dependant) -> Iterator[str]:
+    """The query parameters of a handler, and of whatever it depends on."""
+    yield from (each.alias for each in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _asked(each)
+
+
+def _refuse_unknown(request: Request, asked: Container[str]) -> None:
+    """Refuse with 422 what nobody asked for: a filter with a typo in its name filters nothing."""
+    for name in request.query_params:
+        if name not in asked:
+            raise InvalidInput(shown(name)[:80], "is no parameter of this address")
 
 
 def router(prefix: str, tag: str, *, route_class: type[Route] = Route) -> APIRouter:
