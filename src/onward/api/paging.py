@@ -21,7 +21,7 @@ from pydantic import BeforeValidator
 from onward.errors import InvalidInput
 from onward.store import inputs
 
-_CURSOR_MAX: Final = 1_024
+_CURSOR_MAX: Final = 4_096
 _CHECK_BYTES: Final = 6
 _BIGINT_MAX: Final = 2**63 - 1
 _DIGITS = re.compile(r"[1-9][0-9]{0,18}").fullmatch
@@ -45,7 +45,7 @@ Id = Annotated[int, Path(ge=1, le=_BIGINT_MAX), BeforeValidator(_plain_digits)]
 
 def encode(kind: str, position: Sequence[int | str]) -> str:
     """Write the position after which the next page of a list begins."""
-    told = json.dumps(list(position), separators=(",", ":")).encode()
+    told = json.dumps(list(position), separators=(",", ":"), ensure_ascii=False).encode()
     return base64.urlsafe_b64encode(_check(kind, told) + told).rstrip(b"=").decode()
 
 
