@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Match
 import onward
 from onward.api import documents, problems
 from onward.api.edge import Edge
+from onward.api.patience import Patience
 from onward.api.problems import Problem
 from onward.api.routing import DirectRoute, Route, operation_id
 from onward.api.services import Services
@@ -71,6 +72,7 @@ def create_app(
         },
     )
     app.state.services = services
+    app.state.patience = Patience(services.settings.body_timeout_s)
     app.state.feed = Feed(services.pool)
     app.state.readiness = Readiness(services.pool, services.settings)
     app.state.signatures = Signatures(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator
 from typing import Final
@@ -11,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from onward.api import strict_json
+from onward.api.patience import Patience
 from onward.api.problems import Problem
 
 _PARAMETERS: Final = rb'[ \t]*(?:;[ \t]*(?:charset="?utf-8"?)?[ \t]*)*'
@@ -37,25 +37,25 @@ class StrictRequest(Request):
     _value: object = None
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, *, max_bytes: int, timeout_s: float
+        self, scope: Scope, receive: Receive, send: Send, *, max_bytes: int, patience: Patience
     ) -> None:
         super().__init__(scope, receive, send)
         self._max_bytes = max_bytes
-        self._timeout_s = timeout_s
+        self._patience = patience
 
     async def body(self) -> bytes:
         """Return the whole body, or refuse it: 413 if it is too large, 408 if it is too slow."""
         if self._bytes is None:
             self._refuse_announced()
             try:
-                async with asyncio.timeout(self._timeout_s):
+                with self._patience:
                     self._bytes = self._body = await self._read()
             except TimeoutError:
                 raise Problem(
                     408,
                     "body-too-slow",
                     "The body took too long",
-                    f"It was not there after {self._timeout_s:g} seconds.",
+                    f"It was not there after {self._patience.seconds:g} seconds.",
                     closing=True,
                 ) from None
         return self._bytes

@@ -66,13 +66,14 @@ class Route(APIRoute):
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> StrictRequest:
         """Return the request of somebody who may make it."""
-        services = scope["app"].state.services
+        state = scope["app"].state
+        services = state.services
         request = StrictRequest(
             scope,
             receive,
             send,
             max_bytes=services.settings.body_max_bytes,
-            timeout_s=services.settings.body_timeout_s,
+            patience=state.patience,
         )
         if self.permission is not Permission.PUBLIC:
             caller = await self._caller(request, services)

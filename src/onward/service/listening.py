@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from onward.errors import InvalidInput
+from onward.service.heads import BoundedHead
 
 _BACKLOG: Final = 2_048
 _PATIENCE_S: Final = 5  # for answers that are being written when the process is asked to leave
@@ -74,7 +75,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=BoundedHead,
         ws="none",
         lifespan="off",
         log_config=None,
