@@ -24,7 +24,7 @@ from onward.engines.embedded import Engine, Pace
 from onward.errors import InvariantBroken
 from onward.fleet.submit import new_job
 from onward.scratch import new_database
-from onward.service.working import seldom_collected
+from onward.service.garbage import seldom_collected
 from onward.settings import Settings
 from onward.store import database, hosts, jobs
 from onward.store.database import Connection, Pool

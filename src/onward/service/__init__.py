@@ -6,4 +6,6 @@
 - `listening`: the address, and the HTTP server on it.
 - `leaving`: what signals ask of a process.
 - `logs`: what a process writes about itself.
+- `heads`: the head of a request, of a sensible size and there in time.
+- `garbage`: how often a process looks for garbage.
 """

@@ -17,6 +17,7 @@ import structlog
 import uvloop
 
 from onward.errors import InvariantBroken
+from onward.service.garbage import seldom_collected
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.service")
 
@@ -29,7 +30,7 @@ def run(work: Callable[[asyncio.Event], Coroutine[object, object, None]]) -> Non
 
     Raises KeyboardInterrupt if it was hurried, and the one error that ended it if it was not.
     """
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with seldom_collected(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_told(work))
         except asyncio.CancelledError:

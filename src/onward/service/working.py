@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,34 +47,15 @@ async def work(
     """Plan, claim, deliver, report and rescue until `stopping` is set and what runs has ended."""
     # Connections of its own: no crowd of callers must keep a worker from breathing.
     locks = HostLocks(database_url)
-    with seldom_collected():
-        async with (
-            database.pooled(database_url, size=settings.pool_size, walking=True) as pool,
-            channels(simulated) as found,
-        ):
-            try:
-                chance = random.SystemRandom().random
-                await Engine(pool, locks, found, chance=chance, pace=pace(settings)).run(stopping)
-            finally:
-                await locks.close()
-
-
-@contextmanager
-def seldom_collected() -> Iterator[None]:
-    """Look for garbage in circles less often, as long as a worker works.
-
-    What a run leaves behind is freed by its reference counts; looking through all that is alive for
-    circles, hundreds of times a second, took half of a busy worker's time.
-    """
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+    async with (
+        database.pooled(database_url, size=settings.pool_size, walking=True) as pool,
+        channels(simulated) as found,
+    ):
+        try:
+            chance = random.SystemRandom().random
+            await Engine(pool, locks, found, chance=chance, pace=pace(settings)).run(stopping)
+        finally:
+            await locks.close()
 
 
 def pace(settings: Settings) -> Pace:
