@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from onward.channels.base import Delivery, Output, Report
 from onward.channels.simulated import Journal, Network, SimulatedChannel, SimulatedFleet
 from onward.channels.simulated.journal import check_journal
+from onward.engines.embedded import Engine
 from onward.errors import ServerUnreachable
 from onward.store import executions, jobs
 from onward.store.database import Pool
@@ -137,6 +138,55 @@ async def test_what_a_host_has_said_is_kept_while_the_server_is_away(
     assert failures == 0
     assert await jobs.counts(pool, job.job_id) == {"SUCCESS": 4}
     assert len(channel.asked) == 4  # nobody was asked twice
+
+
+async def test_what_waits_to_be_reported_is_not_handed_back_as_lost(
+    opened: Onward, make_hosts: MakeHosts, submit: Submit, monkeypatch
+):
+    """The worker looks for claims that it never heard of while a report cannot be written down."""
+    pool, channel, away = opened.commands.pool, Hosts(), True
+    await make_hosts(3)
+    report = executions.report
+
+    async def fail_while_away(pool, events, lines):
+        if away and any(event.event == "succeed" for event in events):
+            raise ServerUnreachable("away")
+        return await report(pool, events, lines)
+
+    async def report_alone(pool, events, lines, **_):
+        await fail_while_away(pool, events, lines)
+        return []
+
+    looked = asyncio.Event()
+    held_by = executions.held_by
+
+    async def looking(*args, **kwargs):
+        found = await held_by(*args, **kwargs)
+        if len(found) == 3:
+            asyncio.get_running_loop().call_later(0.2, looked.set)
+        return found
+
+    monkeypatch.setattr(executions, "report", fail_while_away)
+    monkeypatch.setattr(executions, "report_and_claim", report_alone)
+    monkeypatch.setattr(executions, "held_by", looking)
+    # Every time that the reaper comes round, it has reason to look.
+    monkeypatch.setattr(Engine, "_reap", _always_in_doubt(Engine._reap))
+    await submit()
+    async with working(opened, channel, replace(QUICK, lost_after_s=0.2, beat_s=0.05)):
+        await asyncio.wait_for(looked.wait(), BOUND_S)
+        away = False
+        await until_settled(pool)
+    rows = await pool.fetch("SELECT status, attempt, retries FROM executions")
+    assert [tuple(row) for row in rows] == [("SUCCESS", 1, 0)] * 3
+    assert len(channel.asked) == 3
+
+
+def _always_in_doubt(reap: Callable[[Engine], Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
+    async def doubting(engine: Engine) -> bool:
+        engine._doubt_at = 1e-9
+        return await reap(engine)
+
+    return doubting
 
 
 async def test_a_claim_whose_answer_was_lost_is_handed_back_and_costs_nothing(

@@ -97,6 +97,7 @@ class Runs:
         self._pace = pace
         self._hand_over = hand_over
         self._under_way: dict[int, _Run] = {}
+        self._unreported: dict[int, int] = {}  # epochs of what has ended and is not yet on disk
         self._storing = asyncio.Lock()
         self._reports: Reports[_Ended, Sequence[Claimed]] = Reports(
             self._commit, settled=self._settled, pause_s=pace.poll_s
@@ -199,6 +200,7 @@ class Runs:
             if run.stored:
                 async with self._storing:
                     pass
+            self._unreported[run.claimed.execution_id] = run.claimed.epoch
             self._reports.add(_Ended(event, run.output.close(), run))
         finally:
             del self._under_way[run.claimed.execution_id]
@@ -245,9 +247,11 @@ class Runs:
         return reported(attempt, report, backoff, self._chance())
 
     def holds(self, execution_id: int, epoch: int) -> bool:
-        """Whether this attempt is under way here."""
+        """Whether this attempt is under way here, or has ended and waits to be reported."""
         run = self._under_way.get(execution_id)
-        return run is not None and run.claimed.epoch == epoch
+        if run is not None and run.claimed.epoch == epoch:
+            return True
+        return self._unreported.get(execution_id) == epoch
 
     async def _commit(self, ended: Sequence[_Ended]) -> Sequence[Claimed]:
         """Write down what ended; returns what was claimed on the same hosts in the same breath."""
@@ -273,6 +277,8 @@ class Runs:
     def _settled(self, ended: Sequence[_Ended], following: Sequence[Claimed]) -> None:
         """Let go of the hosts of what is on disk, except those on which something follows."""
         runs = [each.run for each in ended]
+        for run in runs:
+            self._unreported.pop(run.claimed.execution_id, None)
         kept = {claimed.host_id for claimed in following}
         self._locks.free(
             (run.claimed.host_id, run.claimed.read_only)
