@@ -9,7 +9,7 @@ from dataclasses import replace
 from onward.channels.base import Delivery, Output, Report
 from onward.channels.simulated import Journal, Network, SimulatedChannel, SimulatedFleet
 from onward.channels.simulated.journal import check_journal
-from onward.engines.embedded import Engine
+from onward.engines.worker import Worker
 from onward.errors import ServerUnreachable
 from onward.store import executions, jobs
 from onward.store.database import Pool
@@ -170,7 +170,7 @@ async def test_what_waits_to_be_reported_is_not_handed_back_as_lost(
     monkeypatch.setattr(executions, "report_and_claim", report_alone)
     monkeypatch.setattr(executions, "held_by", looking)
     # Every time that the reaper comes round, it has reason to look.
-    monkeypatch.setattr(Engine, "_reap", _always_in_doubt(Engine._reap))
+    monkeypatch.setattr(Worker, "look_back", _always_in_doubt(Worker.look_back))
     await submit()
     async with working(opened, channel, replace(QUICK, lost_after_s=0.2, beat_s=0.05)):
         await asyncio.wait_for(looked.wait(), BOUND_S)
@@ -181,10 +181,10 @@ async def test_what_waits_to_be_reported_is_not_handed_back_as_lost(
     assert len(channel.asked) == 3
 
 
-def _always_in_doubt(reap: Callable[[Engine], Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
-    async def doubting(engine: Engine) -> bool:
-        engine._doubt_at = 1e-9
-        return await reap(engine)
+def _always_in_doubt(look: Callable[[Worker], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def doubting(worker: Worker) -> None:
+        worker._doubt_at = 1e-9
+        await look(worker)
 
     return doubting
 
