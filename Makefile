@@ -58,7 +58,7 @@ lock: ## write requirements.lock anew (UPGRADE=1 takes the newest versions)
 	@$(LOCK_VENV)/bin/python -m pip $(PIP_FLAGS) install uv==$(UV_VERSION)
 	$(LOCK_VENV)/bin/uv pip compile pyproject.toml --output-file requirements.lock --quiet \
 		--universal --python-version 3.11 --generate-hashes \
-		--extra bench --group build --group test --group lint \
+		--extra bench --extra celery --group build --group test --group lint \
 		--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 clean: ## remove .venv, caches and builds

@@ -69,6 +69,19 @@ def server_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The address of a Valkey that all tests share; who stops or empties one starts their own."""
+    folder = Path(tempfile.mkdtemp(prefix="onward-tests-"))
+    folder.chmod(0o755)
+    try:
+        with embedded.servers(folder, postgresql=False, valkey=True) as servers:
+            assert servers.redis_url is not None
+            yield servers.redis_url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
 def template(server_url: str) -> Iterator[str]:
     """The name of a database that has the schema and nothing else."""
     asyncio.run(_remake(server_url, _TEMPLATE))

@@ -19,11 +19,11 @@ import onward
 from onward.api import callbacks, commands, documents, edge, events, problems, strict_json
 from onward.api.app import create_app
 from onward.api.command_types import CommandTypeBody
+from onward.api.idempotency import KEY_MAX
 from onward.api.permissions import GRANTS, Permission, Role
 from onward.api.problems import PROBLEMS
 from onward.api.resources import RESOURCES
 from onward.api.routing import Route
-from onward.api.services import Services
 from onward.api.signatures import TOLERANCE_S
 from onward.channels.simulated import NETWORKS
 from onward.channels.simulated.behaviour import Behaviour, behaviour_of
@@ -37,9 +37,11 @@ from onward.fleet.hosts import MAX_LABELS
 from onward.fleet.inventory import MAX_HOSTS
 from onward.fleet.standing import JobState
 from onward.fleet.why import Reason
+from onward.service.serving import services as services_for
 from onward.settings import Settings
 from onward.store import inputs
-from onward.store.keys import Keys
+from onward.store.ledger import BALANCE_MAX
+from onward.trading.money import AMOUNT_MAX
 from onward.wiring import Onward
 from tests.proof_table import Tried
 from tests.reader import missing, page, reading, steps, table
@@ -54,7 +56,7 @@ def curl_options() -> str:
     ).stdout
 
 
-FLEET, API = page("fleet.md"), page("api.md")
+FLEET, API, TRADING = page("fleet.md"), page("api.md"), page("trading.md")
 SOURCES = Path(onward.__file__).parent
 
 
@@ -79,6 +81,12 @@ def test_everything_on_the_page_about_the_api_happens_as_shown(tried: Tried):
         tried("steps of the page about the API", reader.follow(API), "all as shown")
 
 
+@needs_curl
+def test_everything_on_the_page_about_trading_happens_as_shown(tried: Tried):
+    with reading() as reader:
+        tried("steps of the page about trading", reader.follow(TRADING), "all as shown")
+
+
 def test_a_reader_notices_what_is_not_as_shown():
     shown = 'HTTP/1.1 202 Accepted\n…\n{"job_id":1,…"total":3}'
     said = 'HTTP/1.1 202 Accepted\r\ndate: today\r\n\r\n{"job_id":1,"version":1,"total":3}\n'
@@ -95,7 +103,7 @@ def test_a_reader_takes_commands_of_many_lines():
     assert second == ("console", "cat y", "")
 
 
-@pytest.mark.parametrize("text", [FLEET, API])
+@pytest.mark.parametrize("text", [FLEET, API, TRADING])
 def test_no_example_is_left_out(text: str):
     """A block of another kind would be shown, and not run."""
     kinds = set(re.findall(r"^```(\w+)", text, re.MULTILINE))
@@ -190,11 +198,35 @@ def test_the_limits_on_the_page_are_those_of_the_program():
     assert re.findall(r"[0-9]+(?:,[0-9]{3})*", listed) == [f"{limit:,.0f}" for limit in expected]
 
 
+# The tables of the page about trading
+
+
+def test_the_page_about_trading_explains_the_answers_with_the_codes_of_the_api():
+    """Every problem of billing and trading is there, and none that is not told elsewhere."""
+    explained = {
+        (int(status), code) for status, code, _ in table(TRADING, "status", "code") if code
+    }
+    assert explained <= set(codes())
+    own = {
+        each
+        for each in codes()
+        if each[1].startswith(("insufficient-", "balance-", "idempotency-", "if-match-"))
+    }
+    assert own <= explained
+
+
+def test_the_limits_and_rates_on_the_page_about_trading_are_those_of_the_program():
+    assert f"at most {AMOUNT_MAX:,} minor units" in TRADING
+    assert f"holds at most {BALANCE_MAX:,}." in TRADING
+    assert f"of 1 to {KEY_MAX} visible ASCII characters" in TRADING
+    assert f": {Settings().commission_bp}, which is " in TRADING
+
+
 # The tables of the page about the fleet
 
 
 def test_the_page_says_what_each_role_may():
-    header = ["read", "run", "manage", "report", "approve", "admin"]
+    header = ["read", "run", "manage", "report", "approve", "trade", "admin"]
     asked = [Permission(word) for word in header]
     assert set(asked) == set(Permission) - {Permission.PUBLIC}
     assert table(FLEET, "role", *header) == [
@@ -231,10 +263,7 @@ def test_the_page_says_what_follows_from_every_cause():
 
 
 async def test_the_page_names_every_metric(opened: Onward):
-    pool = opened.commands.pool
-    services = Services(
-        settings=opened.settings, pool=pool, commands=opened.commands, keys=Keys(pool)
-    )
+    services = services_for(opened)
     _, key = await services.keys.make("scrape", person="ann", role="viewer", by="test")
     transport = httpx2.ASGITransport(app=create_app(services))
     async with httpx2.AsyncClient(transport=transport, base_url="http://onward.test") as client:

@@ -34,6 +34,12 @@ GIVEN = {
     "webhook_secrets": ("whsec_x", SecretStr("whsec_x")),
     "body_max_bytes": ("2048", 2_048),
     "body_timeout_s": ("1", 1.0),
+    "currencies": ("SEK,NOK", "SEK,NOK"),
+    "commission_bp": ("10", 10),
+    "matchers": ("5", 5),
+    "broker_url": ("redis://queue/1", "redis://queue/1"),
+    "simulated_network": ("bad", "bad"),
+    "simulated_fleet": ("/run/hosts.sock", Path("/run/hosts.sock")),
 }
 
 

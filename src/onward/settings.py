@@ -37,6 +37,11 @@ class Settings(BaseSettings):
         default=None,
         description="A Redis (6.2 or newer) or Valkey of your own; the embedded one when unset.",
     )
+    broker_url: str | None = Field(
+        default=None,
+        description="The Redis, Valkey or RabbitMQ through which Celery workers are told of work; "
+        "`ONWARD_REDIS_URL` when unset.",
+    )
     pool_size: int = Field(
         default=8, ge=1, le=500, description="Connections to PostgreSQL that one process keeps."
     )
@@ -130,4 +135,29 @@ class Settings(BaseSettings):
         gt=0,
         le=3_600,
         description="Seconds in which the body of a request has to be there.",
+    )
+    currencies: str = Field(
+        default="EUR,USD,GBP,CHF,JPY,CNY,RUB",
+        description="The currencies of accounts and orders, separated by commas; "
+        "the first one is meant when none is named.",
+    )
+    commission_bp: int = Field(
+        default=25,
+        ge=0,
+        le=10_000,
+        description="What either side of a deal pays, in hundredths of a percent of its price.",
+    )
+    matchers: int = Field(
+        default=2,
+        ge=0,
+        le=64,
+        description="Matchers of orders that one process runs.",
+    )
+    simulated_network: Literal["perfect", "calm", "bad", "terrible"] = Field(
+        default="calm", description="Over what kind of network simulated hosts are reached."
+    )
+    simulated_fleet: Path | None = Field(
+        default=None,
+        description="The socket of simulated hosts in a process of their own; "
+        "in the worker's own when unset.",
     )

@@ -15,7 +15,9 @@ from onward.errors import NotOpen, ServerUnreachable
 from onward.settings import Settings
 from onward.store import database, schema
 from onward.store.commands import Commands
+from onward.store.locks import Locks
 from onward.store.valkey import check as check_redis
+from onward.trading.tokens import Tokens
 
 if TYPE_CHECKING:
     from onward.embedded import Servers
@@ -29,6 +31,8 @@ class Onward:
     database_url: str
     redis_url: str | None  # only where it was asked for
     commands: Commands
+    locks: Locks
+    tokens: Tokens
 
 
 # Whoever was opened by the code around us; and, for code that runs in a context of its own (a
@@ -68,7 +72,11 @@ async def open(  # noqa: A001 - `onward.open()` is the name users read
             group_wait_s=settings.group_commit_ms / 1_000,
         )
         stack.push_async_callback(commands.close)
-        opened = Onward(settings, url, redis_url, commands)
+        locks = Locks(redis_url)
+        stack.push_async_callback(locks.close)
+        tokens = Tokens(pool, redis_url)
+        stack.push_async_callback(tokens.close)
+        opened = Onward(settings, url, redis_url, commands, locks, tokens)
         _opened.append(opened)
         stack.callback(_opened.remove, opened)
         token = _around.set(opened)

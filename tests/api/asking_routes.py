@@ -106,6 +106,11 @@ class Operation:
         draft = Draft(
             self,
             places={each["name"]: self._place(world, each) for each in self.named("path")},
+            query=tuple(
+                (each["name"].encode(), str(self.value(world, "", each["schema"])).encode())
+                for each in self.named("query")
+                if each.get("required")
+            ),
             headers=headers,
             own=frozenset(name for name, _ in headers),
         )

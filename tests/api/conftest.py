@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 import httpx2
 import pytest
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 import onward
 from onward.api.app import create_app
-from onward.api.conditional import etag, if_match, none_match, not_modified, stale
+from onward.api.conditional import Guard, Seen, etag, none_match, not_modified
 from onward.api.models import Model, Name
-from onward.api.paging import Id, Limit
+from onward.api.paging import Id, Limit, id_of
 from onward.api.permissions import Permission, needs
 from onward.api.problems import Problem
 from onward.api.resources import RESOURCES
 from onward.api.routing import router
 from onward.api.services import Calling, Services
 from onward.errors import GuardDrift, InvalidInput, ServerUnreachable
-from onward.store.keys import Keys
+from onward.service.serving import services as services_for
+from onward.store.locks import Locks
 from onward.wiring import Onward
 from tests.api.fleet import Fleet, People
 from tests.conftest import copied, settings_for
@@ -51,14 +53,17 @@ async def shared(shared_url: str) -> AsyncIterator[Onward]:
 
 
 @pytest.fixture
-def services(opened: Onward) -> Services:
+async def locks(redis_url: str) -> AsyncIterator[Locks]:
+    """The locks of a process of the test's own."""
+    found = Locks(redis_url)
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+def services(opened: Onward, locks: Locks) -> Services:
     """What handlers work with."""
-    return Services(
-        settings=opened.settings,
-        pool=opened.commands.pool,
-        commands=opened.commands,
-        keys=Keys(opened.commands.pool),
-    )
+    return replace(services_for(opened), locks=locks)
 
 
 @pytest.fixture
@@ -130,6 +135,16 @@ class Body(Model):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
+async def _present(request: Request) -> int:
+    return id_of(request, "sample_id")
+
+
+_SAMPLE = Guard(
+    "sample", current=_present, lock=lambda request: f"sample:{id_of(request, 'sample_id')}"
+)
+SeenSample = Annotated[Seen, Depends(_SAMPLE, scope="function")]
+
+
 def sample_router() -> APIRouter:  # noqa: C901 - one small route after the other
     """A resource that says back what it understood."""
     sample = router("/sample", "sample")
@@ -148,13 +163,12 @@ def sample_router() -> APIRouter:  # noqa: C901 - one small route after the othe
             return not_modified(sample_id)
         return JSONResponse({"id": sample_id}, headers={"ETag": etag(sample_id)})
 
-    @sample.put("/{sample_id}", **needs(Permission.MANAGE))
-    async def change_sample(sample_id: Id, request: Request) -> dict[str, Any]:
+    @sample.put("/{sample_id}", **_SAMPLE.on(needs(Permission.MANAGE)))
+    async def change_sample(sample_id: Id, seen: SeenSample) -> dict[str, Any]:
         """Change the sample, whose version is its id."""
-        version = if_match(request, what="sample")
-        if version != sample_id:
-            raise stale(sample_id)
-        return {"version": version}
+        if seen.version != sample_id:
+            raise seen.stale(sample_id)
+        return {"version": seen.version}
 
     @sample.post("/optional", **needs(Permission.RUN))
     async def maybe_sample(body: Body | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from onward.api.services import Services
 from tests.api.asking_routes import JSON, LINES, Answer, Draft, Operation, ask, operations
 from tests.api.catalogue import CANARY
 from tests.api.test_foundation import MEMBERS
-from tests.api.world import World
+from tests.api.world import TRADER, World
 from tests.proof_table import Tried
 
 K = TypeVar("K")
@@ -48,12 +48,12 @@ class Judge:
     @classmethod
     async def made(cls, app: FastAPI, services: Services, *, proof: bool) -> Judge:
         """Make one with a world of its own, on a database that is nobody else's."""
-        _, key = await services.keys.make("judge", person="root", role="admin", by="test")
+        _, key = await services.keys.make("judge", person=TRADER, role="admin", by="test")
         return cls(app, services, await World.made(services), key, proof)
 
     async def key_of(self, role: str) -> tuple[int, str]:
-        """Make a key of another person; returns its id, too."""
-        made, key = await self.services.keys.make(role, person="ray", role=role, by="test")
+        """Make another key of the person who has what the world holds; returns its id, too."""
+        made, key = await self.services.keys.make(role, person=TRADER, role=role, by="test")
         await self.world.changed()
         return made.id, key
 

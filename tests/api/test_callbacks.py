@@ -21,6 +21,7 @@ from onward.api.permissions import GRANTS, Permission, Role
 from onward.api.services import Services
 from onward.core.lifecycles import PLATFORM
 from onward.fleet.commands import new_command_id
+from onward.service.serving import services as services_for
 from onward.store import commands as store
 from onward.wiring import Onward
 from tests.api.conftest import KeyFor, calling
@@ -180,10 +181,10 @@ async def test_a_body_of_too_many_lines_is_refused_as_a_whole(
     assert await written(services.pool) == before
 
 
-async def test_a_signed_callback_needs_no_key(opened: Onward, services: Services):
+async def test_a_signed_callback_needs_no_key(opened: Onward):
     secret = f"whsec_{'c' * 44}"
     signing = settings_for(opened.database_url, webhook_secrets=secret)
-    app = create_app(Services(signing, services.pool, services.commands, services.keys))
+    app = create_app(services_for(opened, settings=signing))
     async with calling(app) as nobody:
         task = next(TASKS)
         await opened.commands.create(

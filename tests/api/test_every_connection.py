@@ -16,10 +16,9 @@ import pytest
 
 from onward.api.app import create_app
 from onward.api.events import end_streams
-from onward.api.services import Services
 from onward.service import heads
 from onward.service.listening import listening, serve
-from onward.store.keys import Keys
+from onward.service.serving import services as services_for
 from onward.wiring import Onward
 from tests.api.judge import Judge
 from tests.conftest import settings_for
@@ -125,8 +124,7 @@ class Service:
 async def service(shared: Onward, *, proof: bool) -> AsyncIterator[Service]:
     """A service with little patience for bodies."""
     settings = settings_for(str(shared.database_url), body_timeout_s=0.3, body_max_bytes=100_000)
-    pool = shared.commands.pool
-    services = Services(settings, pool, shared.commands, Keys(pool))
+    services = services_for(shared, settings=settings)
     app = create_app(services)
     stopping, ready = asyncio.Event(), asyncio.Event()
     with listening("127.0.0.1", 0) as listener:

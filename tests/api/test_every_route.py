@@ -16,9 +16,8 @@ import pytest
 from onward.api import paging
 from onward.api.app import create_app
 from onward.api.routing import DirectRoute
-from onward.api.services import Services
+from onward.service.serving import services as services_for
 from onward.settings import Settings
-from onward.store.keys import Keys
 from onward.wiring import Onward
 from tests.api import catalogue
 from tests.api.asking_routes import JSON, LINES, Schema
@@ -32,8 +31,7 @@ CURSORS = frozenset({"cursor", "after"})  # what lists call the place from which
 @pytest.fixture(scope="module")
 async def only_judge(shared: Onward, *, proof: bool) -> Judge:
     """Somebody who may do everything, and looks at what comes of it."""
-    pool = shared.commands.pool
-    services = Services(shared.settings, pool, shared.commands, Keys(pool))
+    services = services_for(shared)
     return await Judge.made(create_app(services), services, proof=proof)
 
 

@@ -27,8 +27,7 @@ import onward
 from onward.api.app import create_app
 from onward.api.first_key import first_key
 from onward.api.permissions import GRANTS, Permission, Role
-from onward.api.services import Services
-from onward.store.keys import Keys
+from onward.service.serving import services as services_for
 from tests.api import catalogue
 from tests.api.asking_routes import Answer, Draft, ask
 from tests.api.catalogue import CANARY
@@ -70,7 +69,7 @@ async def guarded(shared_url: str, *, proof: bool) -> AsyncIterator[Guarded]:
         )
         async with onward.open(settings) as opened:
             pool = opened.commands.pool
-            services = Services(settings, pool, opened.commands, Keys(pool))
+            services = services_for(opened)
             await first_key(pool, settings)
             judge = await Judge.made(create_app(services), services, proof=proof)
             yield Guarded(judge, relay)

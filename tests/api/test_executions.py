@@ -19,6 +19,7 @@ from tests.api.fleet import Fleet, People
 from tests.api.test_foundation import told
 from tests.api.test_jobs import BAD_IDS, get, pages
 from tests.fleet.test_engine import QUICK, working
+from tests.present import seen
 from tests.proof_table import Tried
 
 BOUND_S = 60.0
@@ -76,7 +77,8 @@ async def test_why_gives_one_reason_with_its_facts_and_how_it_came_there(
     for other in await fleet.pool.fetch("SELECT id FROM workers WHERE stopped_at IS NULL"):
         await workers.leave(fleet.pool, other["id"])
     assert (await get(people.vic, f"/executions/{queued}/why"))["reason"] == "NO_WORKER"
-    await people.ann.post(f"/jobs/{second}/pause")
+    present = await seen(people.ann, f"/jobs/{second}")
+    await people.ann.post(f"/jobs/{second}/pause", headers=present)
     assert (await get(people.vic, f"/executions/{queued}/why"))["reason"] == "PAUSED"
     done = await get(people.vic, f"/executions/{claimed.execution_id}/why")
     assert (done["reason"], done["text"]) == ("ENDED", "It ended as SUCCESS after 1 attempt.")

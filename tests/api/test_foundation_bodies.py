@@ -18,7 +18,7 @@ from onward.api import strict_json
 from onward.api.app import create_app
 from onward.api.problems import Problem
 from onward.api.services import Services
-from onward.store.keys import Keys
+from onward.service.serving import services as services_for
 from onward.wiring import Onward
 from tests.api.conftest import KeyFor, calling, sample_router
 from tests.api.test_foundation import told
@@ -220,10 +220,7 @@ async def test_a_body_that_may_be_missing_may_be_missing(sample: httpx2.AsyncCli
 async def tight(opened: Onward, key_for: KeyFor) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the sample where bodies are small and quick."""
     settings = settings_for(str(opened.database_url), body_max_bytes=1_024, body_timeout_s=0.05)
-    pool = opened.commands.pool
-    app = create_app(
-        Services(settings, pool, opened.commands, Keys(pool)), routers=[sample_router()]
-    )
+    app = create_app(services_for(opened, settings=settings), routers=[sample_router()])
     async with calling(app, await key_for("operator")) as client:
         yield client
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 from fastapi import FastAPI
 
+from onward.api.app import create_app
 from onward.api.permissions import GRANTS, Permission, Role
 from onward.api.routing import Route
+from onward.api.services import Services
 from onward.core.lifecycles import EXECUTION
 from onward.core.selectors import parse
 from onward.store import jobs
 from onward.store.database import Pool
 from onward.store.jobs import NewJob
+from onward.store.locks import Locks
 from onward.wiring import Onward
 from tests.api.asking_hosts import (
     fresh,
@@ -250,24 +254,47 @@ async def test_a_change_and_a_deletion_need_the_version_that_was_seen(
     assert await shown(client, path) == host
 
 
-async def test_of_two_changes_of_one_version_one_is_412(client: httpx2.AsyncClient, pool: Pool):
-    """Both are waiting for the row, one behind the other, when it becomes free."""
+async def test_of_two_changes_of_one_version_one_is_409_at_once(
+    client: httpx2.AsyncClient, pool: Pool
+):
+    """The first is waiting for the row; nobody else has to."""
     host = await made(client)
-    path = f"/hosts/{host['host_id']}"
-
-    def change(address: str) -> asyncio.Task[httpx2.Response]:
-        sent = client.patch(path, json={"address": address}, headers={"If-Match": '"1"'})
-        return asyncio.create_task(sent)
-
+    path, first = f"/hosts/{host['host_id']}", {"If-Match": '"1"'}
     async with pool.acquire() as holder, pool.acquire() as watcher:
         async with holder.transaction():
             await holder.execute("SELECT FROM hosts WHERE id = $1 FOR UPDATE", host["host_id"])
-            first = change("first")
+            change = client.patch(path, json={"address": "first"}, headers=first)
+            waiting = asyncio.create_task(change)
             await until_waiting(watcher, 1)
-            second = change("second")
-            await until_waiting(watcher, 2)
-        won, lost = await first, await second
-    assert (won.status_code, won.json()["address"]) == (200, "first")
+            lost = await client.patch(path, json={"address": "second"}, headers=first)
+            told(lost, 409, "locked")
+            assert lost.headers["retry-after"] == "1"
+        won = await waiting
+    assert (won.status_code, won.headers["etag"]) == (200, '"2"')
+    assert await shown(client, path) == won.json()
+
+
+async def test_of_two_changes_that_no_lock_keeps_apart_one_is_412(
+    client: httpx2.AsyncClient, services: Services, key_for: KeyFor, pool: Pool
+):
+    """Both are waiting for the row, one behind the other, when it becomes free."""
+    host = await made(client)
+    path, first = f"/hosts/{host['host_id']}", {"If-Match": '"1"'}
+    elsewhere = create_app(replace(services, locks=Locks(None)))
+    async with (
+        calling(elsewhere, await key_for("admin")) as other,
+        pool.acquire() as holder,
+        pool.acquire() as watcher,
+    ):
+        changes = []
+        async with holder.transaction():
+            await holder.execute("SELECT FROM hosts WHERE id = $1 FOR UPDATE", host["host_id"])
+            for number, caller in enumerate((client, other)):
+                change = caller.patch(path, json={"address": f"{number}"}, headers=first)
+                changes.append(asyncio.create_task(change))
+                await until_waiting(watcher, number + 1)
+        won, lost = [await change for change in changes]
+    assert (won.status_code, won.json()["address"]) == (200, "0")
     assert told(lost, 412, "stale")["version"] == 2
     assert lost.headers["etag"] == won.headers["etag"] == '"2"'
     assert await shown(client, path) == won.json()
@@ -279,8 +306,10 @@ async def test_of_two_changes_of_one_version_one_is_412(client: httpx2.AsyncClie
 async def test_a_host_without_a_past_is_deleted_with_its_blocks(client: httpx2.AsyncClient):
     host = await made(client)
     path = f"/hosts/{host['host_id']}"
-    assert (await client.put(f"{path}/blocks/PING", json={"reason": "x"})).status_code == 200
-    gone = await client.delete(path, headers={"If-Match": '"1"'})
+    seen = {"If-Match": '"1"'}
+    blocked = await client.put(f"{path}/blocks/PING", json={"reason": "x"}, headers=seen)
+    assert blocked.status_code == 200
+    gone = await client.delete(path, headers={"If-Match": blocked.headers["etag"]})
     assert (gone.status_code, gone.content) == (204, b"")
     for answer in (
         await client.get(path),
@@ -288,8 +317,8 @@ async def test_a_host_without_a_past_is_deleted_with_its_blocks(client: httpx2.A
         await client.get(f"{path}/blocks"),
         await client.patch(path, json={"address": "x"}, headers={"If-Match": '"1"'}),
         await client.delete(path, headers={"If-Match": '"1"'}),
-        await client.put(f"{path}/blocks/PING", json={"reason": "x"}),
-        await client.delete(f"{path}/blocks/PING"),
+        await client.put(f"{path}/blocks/PING", json={"reason": "x"}, headers=seen),
+        await client.delete(f"{path}/blocks/PING", headers=seen),
     ):
         told(answer, 404, "unknown-host")
 

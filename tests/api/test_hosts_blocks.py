@@ -23,8 +23,12 @@ from tests.api.asking_hosts import (
 )
 from tests.api.conftest import KeyFor, calling
 from tests.api.test_foundation import told
+from tests.api.test_foundation_conditional import IF_MATCH
 from tests.api.test_hosts import BAD_IDS, BAD_LISTS, BAD_SELECTORS
+from tests.present import seen
 from tests.proof_table import Tried
+
+FIRST = {"If-Match": '"1"'}
 
 
 @pytest.fixture
@@ -46,6 +50,12 @@ async def blocked_on(client: httpx2.AsyncClient, host: dict[str, Any]) -> list[s
     return [block["command_type"] for block in found["items"]]
 
 
+async def block(client: httpx2.AsyncClient, path: str, **rule: Any) -> httpx2.Response:
+    """What is answered to a block by somebody who has just looked at the host."""
+    headers = await seen(client, path.partition("/blocks")[0])
+    return await client.put(path, json={"reason": "x", **rule}, headers=headers)
+
+
 # On one host.
 
 
@@ -55,25 +65,60 @@ async def test_a_block_stands_until_it_is_taken_back(
     host = await made(client)
     path = f"/hosts/{host['host_id']}/blocks"
     async with calling(app, await key_for("operator", person="olga")) as operator:
-        answer = await operator.put(f"{path}/DEPLOY", json={"reason": "its disk is replaced"})
-    assert answer.status_code == 200
+        answer = await operator.put(
+            f"{path}/DEPLOY", json={"reason": "its disk is replaced"}, headers=FIRST
+        )
+    assert (answer.status_code, answer.headers["etag"]) == (200, '"2"')
+    assert (await client.get(f"/hosts/{host['host_id']}")).headers["etag"] == '"2"'
     block = answer.json()
     assert (block["host_id"], block["host_name"]) == (host["host_id"], host["name"])
     assert (block["command_type"], block["reason"]) == ("DEPLOY", "its disk is replaced")
     assert (block["owner"], block["expires_at"], block["in_force"]) == ("olga", None, True)
     assert await shown(client, path) == {"items": [block], "next_cursor": None}
-    told(await client.delete(f"{path}/PING"), 404, "unknown-block")
-    gone = await client.delete(f"{path}/DEPLOY")
-    assert (gone.status_code, gone.content) == (204, b"")
-    told(await client.delete(f"{path}/DEPLOY"), 404, "unknown-block")
+    second, third = {"If-Match": '"2"'}, {"If-Match": '"3"'}
+    told(await client.delete(f"{path}/PING", headers=second), 404, "unknown-block")
+    gone = await client.delete(f"{path}/DEPLOY", headers=second)
+    assert (gone.status_code, gone.content, gone.headers["etag"]) == (204, b"", '"3"')
+    told(await client.delete(f"{path}/DEPLOY", headers=third), 404, "unknown-block")
     assert await shown(client, path) == {"items": [], "next_cursor": None}
+
+
+async def test_whoever_saw_the_host_before_neither_blocks_nor_lifts(client: httpx2.AsyncClient):
+    host = await made(client)
+    path = f"/hosts/{host['host_id']}/blocks/PING"
+    await block(client, path)
+    for late in (
+        await client.put(path, json={"reason": "late"}, headers=FIRST),
+        await client.delete(path, headers=FIRST),
+    ):
+        assert told(late, 412, "stale")["version"] == 2
+        assert late.headers["etag"] == '"2"'
+    (left,) = (await shown(client, f"/hosts/{host['host_id']}/blocks"))["items"]
+    assert left["reason"] == "x"
+
+
+async def test_the_table_of_if_match_for_the_blocks_of_a_host(
+    client: httpx2.AsyncClient, pool: Pool
+):
+    host = await made(client)
+    await pool.execute("UPDATE hosts SET version = 5 WHERE id = $1", host["host_id"])
+    path = f"/hosts/{host['host_id']}/blocks/PING"
+    for name, (values, status, code) in IF_MATCH.items():
+        headers = [(b"if-match", value) for value in values]
+        for answer in (
+            await client.put(path, json={"reason": "x"}, headers=headers),
+            await client.delete(path, headers=headers),
+        ):
+            told(answer, status, code)
+            assert answer.headers.get("etag") == ('"5"' if status == 412 else None), name
+    assert await blocked_on(client, host) == []
 
 
 async def test_a_second_block_takes_the_place_of_the_first(client: httpx2.AsyncClient):
     path = f"/hosts/{(await made(client))['host_id']}/blocks"
     until = ahead(days=1)
-    await client.put(f"{path}/PING", json={"reason": "a", "expires_at": until})
-    second = await client.put(f"{path}/PING", json={"reason": "b", "owner": "bob"})
+    await block(client, f"{path}/PING", reason="a", expires_at=until)
+    second = await block(client, f"{path}/PING", reason="b", owner="bob")
     assert (second.json()["owner"], second.json()["expires_at"]) == ("bob", None)
     assert (await shown(client, path))["items"] == [second.json()]
 
@@ -93,7 +138,7 @@ async def test_a_block_ends_at_the_moment_that_was_meant(
     client: httpx2.AsyncClient, given: str, meant: str
 ):
     path = f"/hosts/{(await made(client))['host_id']}/blocks/PING"
-    answer = await client.put(path, json={"reason": "x", "expires_at": given})
+    answer = await block(client, path, expires_at=given)
     assert (answer.status_code, answer.json()["expires_at"]) == (200, meant)
 
 
@@ -102,12 +147,12 @@ async def test_a_block_that_has_expired_is_shown_and_not_in_force(
 ):
     host = await made(client)
     path = f"/hosts/{host['host_id']}/blocks"
-    await client.put(f"{path}/PING", json={"reason": "x", "expires_at": ahead(hours=1)})
+    await block(client, f"{path}/PING", expires_at=ahead(hours=1))
     await pool.execute(
         "UPDATE host_command_blocks SET expires_at = now() WHERE host_id = $1", host["host_id"]
     )
-    (block,) = (await shown(client, path))["items"]
-    assert block["in_force"] is False
+    (expired,) = (await shown(client, path))["items"]
+    assert expired["in_force"] is False
 
 
 async def test_a_block_on_a_misspelt_type_is_refused_with_those_that_there_are(
@@ -115,7 +160,7 @@ async def test_a_block_on_a_misspelt_type_is_refused_with_those_that_there_are(
 ):
     host = await made(client)
     for answer in (
-        await client.put(f"/hosts/{host['host_id']}/blocks/DEPLOI", json={"reason": "x"}),
+        await block(client, f"/hosts/{host['host_id']}/blocks/DEPLOI"),
         await client.post(
             "/blocks", json={"selector": "all", "command_type": "DEPLOI", "reason": "x"}
         ),
@@ -130,10 +175,12 @@ async def test_a_block_outlives_its_type_and_can_be_taken_back(client: httpx2.As
     body = {"needs_approval": False, "read_only": False, "timeout_s": 1, "max_retries": 0}
     await client.put(f"/command-types/{kind}", json=body)
     path = f"/hosts/{host['host_id']}/blocks/{kind}"
-    assert (await client.put(path, json={"reason": "x"})).status_code == 200
+    blocked = await block(client, path)
+    assert blocked.status_code == 200
     await client.delete(f"/command-types/{kind}")
     assert await blocked_on(client, host) == [kind]
-    assert (await client.delete(path)).status_code == 204
+    seen_now = {"If-Match": blocked.headers["etag"]}
+    assert (await client.delete(path, headers=seen_now)).status_code == 204
 
 
 async def test_a_host_that_is_deleted_while_it_is_blocked_is_not_there(
@@ -146,7 +193,9 @@ async def test_a_host_that_is_deleted_while_it_is_blocked_is_not_there(
         async with holder.transaction():
             await holder.execute("DELETE FROM hosts WHERE id = $1", gone["host_id"])
             one = asyncio.create_task(
-                client.put(f"/hosts/{gone['host_id']}/blocks/PING", json={"reason": "x"})
+                client.put(
+                    f"/hosts/{gone['host_id']}/blocks/PING", json={"reason": "x"}, headers=FIRST
+                )
             )
             await until_waiting(watcher, 1)
             many = asyncio.create_task(
@@ -228,7 +277,7 @@ async def test_hosts_that_are_not_there_are_listed_and_nothing_is_changed(
     client: httpx2.AsyncClient, path: str
 ):
     host = await made(client)
-    await client.put(f"/hosts/{host['host_id']}/blocks/DEPLOY", json={"reason": "x"})
+    await block(client, f"/hosts/{host['host_id']}/blocks/DEPLOY")
     kind = "PING" if path == "/blocks" else "DEPLOY"
     body = {"command_type": kind, **({"reason": "x"} if path == "/blocks" else {})}
     for selector, said in (
@@ -287,7 +336,7 @@ async def test_pages_of_blocks_follow_each_other(client: httpx2.AsyncClient):
     hosts = [await made(client) for _ in range(3)]
     for host in hosts:
         for kind in ("PING", "DEPLOY"):
-            await client.put(f"/hosts/{host['host_id']}/blocks/{kind}", json={"reason": "x"})
+            await block(client, f"/hosts/{host['host_id']}/blocks/{kind}")
     ours = {host["host_id"] for host in hosts}
     listed = [block for page in await pages(client, "/blocks", limit=2) for block in page]
     wanted = [(host["host_id"], kind) for host in hosts for kind in ("DEPLOY", "PING")]
@@ -341,7 +390,8 @@ async def test_what_a_block_cannot_be_is_refused_and_nothing_is_blocked(
         for value in values:
             answers = [await client.post("/blocks", json={**many, field: value})]
             if field in WRONG:
-                answers.append(await client.put(one, json={"reason": "x", field: value}))
+                body = {"reason": "x", field: value}
+                answers.append(await client.put(one, json=body, headers=FIRST))
             else:
                 lift = {"selector": [host["name"]], "command_type": "PING", field: value}
                 answers.append(await client.post("/blocks/lift", json=lift))
@@ -352,18 +402,18 @@ async def test_what_a_block_cannot_be_is_refused_and_nothing_is_blocked(
         body = {name: value for name, value in many.items() if name != field}
         told(await client.post("/blocks", json=body), 422, "invalid")
     for method, path in (("PUT", one), ("POST", "/blocks"), ("POST", "/blocks/lift")):
-        cases += await refuses_what_no_route_takes(client, method, path)
+        cases += await refuses_what_no_route_takes(client, method, path, FIRST)
     assert await blocked_on(client, host) == []
     tried("bad bodies of blocks", cases + 3, "all refused, nothing written")
 
 
 async def test_a_block_of_the_far_future_is_refused(client: httpx2.AsyncClient):
     path = f"/hosts/{(await made(client))['host_id']}/blocks/PING"
-    near = await client.put(path, json={"reason": "x", "expires_at": ahead(days=3_659)})
+    near = await block(client, path, expires_at=ahead(days=3_659))
     assert near.status_code == 200
-    far = await client.put(path, json={"reason": "x", "expires_at": ahead(days=3_661)})
+    far = await block(client, path, expires_at=ahead(days=3_661))
     told(far, 422, "invalid")
-    past = await client.put(path, json={"reason": "x", "expires_at": ahead(seconds=-1)})
+    past = await block(client, path, expires_at=ahead(seconds=-1))
     told(past, 422, "invalid")
 
 
@@ -375,8 +425,8 @@ async def test_addresses_of_blocks_that_mean_nothing_are_refused(client: httpx2.
         told(await client.delete(f"/hosts/{bad}/blocks/PING"), 422, "invalid")
     for bad in ("A%20B", "%C3%A4", "-A", ".A", "A%0AB", "%E2%80%AEA", "x" * 256):
         path = f"/hosts/{host['host_id']}/blocks/{bad}"
-        told(await client.put(path, json={"reason": "x"}), 422, "invalid")
-        told(await client.delete(path), 422, "invalid")
+        told(await client.put(path, json={"reason": "x"}, headers=FIRST), 422, "invalid")
+        told(await client.delete(path, headers=FIRST), 422, "invalid")
     told(await client.delete(f"/hosts/{host['host_id']}/blocks/a%2Fb"), 404, "not-found")
     for query in BAD_LISTS:
         told(await client.get(f"/blocks?{query}"), 422, "invalid")

@@ -13,6 +13,7 @@ from onward.wiring import Onward
 from tests.api.conftest import KeyFor, calling
 from tests.api.fleet import Fleet, People
 from tests.api.test_foundation import told
+from tests.present import seen
 from tests.proof_table import Tried
 
 SEEN = {"If-Match": '"1"'}
@@ -146,8 +147,9 @@ async def test_the_timeline_of_a_job_has_pages(fleet: Fleet, people: People):
     await fleet.hosts(1)
     job_id = await fleet.submit(people.ann)
     for _ in range(2):
-        await people.ann.post(f"/jobs/{job_id}/pause")
-        await people.ann.post(f"/jobs/{job_id}/resume")
+        for deed in ("pause", "resume"):
+            headers = await seen(people.ann, f"/jobs/{job_id}")
+            await people.ann.post(f"/jobs/{job_id}/{deed}", headers=headers)
     assert await pages(people.vic, f"/jobs/{job_id}/timeline?limit=2", "event") == [
         ["submit", "pause"],
         ["resume", "pause"],

@@ -16,10 +16,9 @@ from fastapi import FastAPI
 from standardwebhooks import Webhook
 
 from onward.api.app import create_app
-from onward.api.services import Services
 from onward.api.signatures import Signatures, secrets_of
 from onward.errors import InvalidInput
-from onward.store.keys import Keys
+from onward.service.serving import services as services_for
 from onward.wiring import Onward
 from tests.api.conftest import KeyFor, calling
 from tests.api.fleet import Fleet
@@ -84,9 +83,7 @@ def clock() -> list[float]:
 def signed_app(opened: Onward, clock: list[float]) -> FastAPI:
     """The application, with a secret that is being replaced by another."""
     settings = settings_for(str(opened.database_url), webhook_secrets=f"{NEW}, {OLD}")
-    pool = opened.commands.pool
-    services = Services(settings, pool, opened.commands, Keys(pool))
-    return create_app(services, clock=lambda: clock[0])
+    return create_app(services_for(opened, settings=settings), clock=lambda: clock[0])
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ from itertools import count
 from typing import Final
 
 from onward.api.services import Services
+from onward.core.lifecycles import ORDER
 from onward.fleet.commands import new_command, new_command_id
 from onward.fleet.submit import new_job
 from onward.store import jobs, logs, workers
 from onward.store.database import Pool
+from onward.store.orders import NO_TOKEN
 from tests.api.catalogue import CANARY
 from tests.api.fleet import Fleet
 
@@ -37,6 +39,28 @@ _CLEARING: Final = "".join(
     )
 )
 
+# Somebody with money, pieces of an item, and an order of each side, all of it never used before.
+TRADER: Final = "root"
+_ORDER: Final = 10**9  # no order that is placed meanwhile gets there
+_TRADING: Final = f"""
+    DELETE FROM accounts; DELETE FROM account_changes; DELETE FROM operations;
+    DELETE FROM transfers; DELETE FROM orders; DELETE FROM order_timeline; DELETE FROM arrivals;
+    DELETE FROM order_tokens; DELETE FROM deals;
+    INSERT INTO accounts (user_id, asset, available, held)
+    VALUES ('{TRADER}', 'EUR', 1000000, 1002), ('{TRADER}', 'item:7', 10, 1);
+    INSERT INTO operations (id, at, kind, user_id, asset, amount, available, held, version)
+    OVERRIDING SYSTEM VALUE
+    VALUES ({_ORDER}, now(), 'deposit', '{TRADER}', 'EUR', 1000000, 1000000, 0, 1);
+    INSERT INTO order_tokens (user_id, side, token)
+    VALUES ('{TRADER}', 'buy', '{NO_TOKEN}'), ('{TRADER}', 'sell', '{NO_TOKEN}');
+    INSERT INTO orders (id, side, user_id, item_id, currency, payment_id, price, commission,
+                        commission_bp, token, status, created_at, updated_at)
+    OVERRIDING SYSTEM VALUE
+    SELECT {_ORDER} + n, side, '{TRADER}', 7, 'EUR', {_ORDER}, 1000, 2, 25, '{NO_TOKEN}',
+           '{ORDER.initial}', now(), now()
+      FROM (VALUES (1, 'buy'), (2, 'sell')) AS s (n, side);
+"""  # noqa: S608 - constants
+
 # What is said about a command that nobody knows is kept, and so is which messages were signed.
 _EVIDENCE: Final = frozenset({"timeline", "webhook_messages"})
 
@@ -53,7 +77,12 @@ class World:
     def __init__(self, services: Services, fleet: Fleet) -> None:
         self._services = services
         self._fleet = fleet
-        self._ids = {"cmd_id": _COMMAND, "command_type": "DEPLOY", "name": "RESTART_SERVICE"}
+        self._ids = {
+            "cmd_id": _COMMAND,
+            "command_type": "DEPLOY",
+            "name": "RESTART_SERVICE",
+            "operation_id": str(_ORDER),
+        }
         self._failed_job = 0
         self._renewed = 0
         self._counting = ""
@@ -97,6 +126,8 @@ class World:
             return "start.js"
         if path == "/jobs/{job_id}/retry":
             return str(self._failed_job)
+        if name == "order_id":
+            return str(_ORDER + (1 if "purchase" in path else 2))
         return self._ids.get(name)
 
     def value(self, path: str, name: str) -> object:
@@ -114,6 +145,7 @@ class World:
         self._renewed += 1
         await workers.beat(self._pool, self._fleet.worker)
         await self._command_types()
+        await self._pool.execute(_TRADING)
         host = f"idle-{next(_numbers)}"
         host_id = await self._pool.fetchval(
             "INSERT INTO hosts (name) VALUES ($1) RETURNING id", host

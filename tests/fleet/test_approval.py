@@ -13,6 +13,7 @@ from onward.store import hosts, jobs
 from onward.store.database import Connection, Pool
 from onward.store.jobs import Decided, Decision, Edited
 from tests.fleet.conftest import MakeHosts, Submit
+from tests.present import block, unblock
 
 BOUND_S = 30.0
 OTHER: dict[Decision, Decision] = {"APPROVED": "REJECTED", "REJECTED": "APPROVED"}
@@ -136,7 +137,7 @@ async def test_an_approved_job_is_planned(pool: Pool, make_hosts: MakeHosts, sub
     await make_hosts(3)
     job = await submit(command_type="deploy")
     await decide(pool, job.job_id, "APPROVED", "bob")
-    assert await jobs.plan(pool, job.job_id, batch=10) == 3
+    assert len(await jobs.plan(pool, job.job_id, batch=10)) == 3
     assert await jobs.counts(pool, job.job_id) == {"QUEUED": 3}
 
 
@@ -159,14 +160,14 @@ async def test_an_approval_is_refused_when_a_block_has_changed_the_plan_since(
     one, two, _ = await make_hosts(3)
     job, other = await submit("a", "deploy"), await submit("b", "noop")
     version = job.version
-    block: dict[str, Any] = {"reason": "", "owner": "bob", "expires_at": None}
-    assert await hosts.block(pool, two, "noop", **block)  # another type is not in this plan
+    rule: dict[str, Any] = {"reason": "", "owner": "bob", "expires_at": None}
+    assert (await block(pool, two, "noop")).block  # another type is not in this plan
     for change in (
-        lambda: hosts.block(pool, one, "deploy", **block),
-        lambda: hosts.unblock(pool, one, "deploy"),
-        lambda: hosts.block_chosen(pool, parse("all"), "deploy", **block),
+        lambda: block(pool, one, "deploy"),
+        lambda: unblock(pool, one, "deploy"),
+        lambda: hosts.block_chosen(pool, parse("all"), "deploy", **rule),
         lambda: hosts.lift_chosen(pool, parse("all"), "deploy"),
-        lambda: hosts.change(pool, two, version=1, state="DISABLED"),
+        lambda: hosts.change(pool, two, version=4, state="DISABLED"),
     ):
         await change()
         decided = await jobs.decide(
@@ -176,7 +177,7 @@ async def test_an_approval_is_refused_when_a_block_has_changed_the_plan_since(
         assert not decided.decided
         assert decided.version == version + 1
         version = decided.version
-    assert await hosts.change(pool, two, version=2, labels={"a": "b"})  # not part of a plan
+    assert await hosts.change(pool, two, version=5, labels={"a": "b"})  # not part of a plan
     decided = await jobs.decide(
         pool, job.job_id, version=version, state="APPROVED", by="bob", reason=""
     )

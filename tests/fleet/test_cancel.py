@@ -16,6 +16,7 @@ from onward.wiring import Onward
 from tests.fleet.conftest import MakeHosts, Submit
 from tests.fleet.test_claim import claim_all
 from tests.fleet.test_engine import BOUND_S, QUICK, until_settled, working
+from tests.present import pause
 
 
 async def test_what_waits_is_cancelled_at_once_and_what_runs_is_not(
@@ -130,8 +131,8 @@ async def test_a_run_that_was_stopped_ends_once_and_as_cancelled(
 async def test_a_paused_job_waits_and_goes_on(pool: Pool, make_hosts: MakeHosts, submit: Submit):
     await make_hosts(2)
     job = await submit()
-    assert await jobs.pause(pool, job.job_id, paused=True, by="ann")
-    assert not await jobs.pause(pool, job.job_id, paused=True, by="ann")
-    assert await jobs.plan(pool, job.job_id, batch=10) == 0
-    assert await jobs.pause(pool, job.job_id, paused=False, by="ann")
-    assert await jobs.plan(pool, job.job_id, batch=10) == 2
+    assert await pause(pool, job.job_id, paused=True)
+    assert not await pause(pool, job.job_id, paused=True)
+    assert await jobs.plan(pool, job.job_id, batch=10) == []
+    assert await pause(pool, job.job_id, paused=False)
+    assert len(await jobs.plan(pool, job.job_id, batch=10)) == 2

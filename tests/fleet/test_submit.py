@@ -41,7 +41,7 @@ async def test_a_job_that_needs_approval_tells_nobody_to_plan_it(
     made = await submit(command_type="deploy")
     assert made.approval_state == "WAIT_APPROVAL"
     assert await pool.fetchval("SELECT count(*) FROM outbox") == 0
-    assert await jobs.plan(pool, made.job_id, batch=10) == 0
+    assert await jobs.plan(pool, made.job_id, batch=10) == []
 
 
 async def test_twenty_deliveries_of_one_webhook_make_one_job(

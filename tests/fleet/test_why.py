@@ -16,6 +16,7 @@ from onward.store.executions import EXECUTIONS, ExecutionEvent
 from onward.store.jobs import Submitted
 from tests.fleet.conftest import MakeHosts, Submit
 from tests.fleet.test_claim import claim_all
+from tests.present import pause
 from tests.proof_table import Tried
 from tests.races.soundness import unsound
 
@@ -112,13 +113,13 @@ async def rejected(world: World) -> int:
 
 async def paused(world: World) -> int:
     execution_id = await world.queued()
-    await jobs.pause(world.pool, await world.job_of(execution_id), paused=True, by="ann")
+    await pause(world.pool, await world.job_of(execution_id), paused=True)
     return execution_id
 
 
 async def paused_before_it_was_planned(world: World) -> int:
     job = await world.job()
-    await jobs.pause(world.pool, job.job_id, paused=True, by="ann")
+    await pause(world.pool, job.job_id, paused=True)
     return await world.first(job)
 
 
@@ -177,7 +178,7 @@ async def behind_one_that_is_not_due(world: World) -> int:
 async def behind_one_that_is_paused(world: World) -> int:
     host = await world.host()
     first = await world.queued(host)
-    await jobs.pause(world.pool, await world.job_of(first), paused=True, by="ann")
+    await pause(world.pool, await world.job_of(first), paused=True)
     return await world.queued(host)
 
 
@@ -322,9 +323,9 @@ async def test_what_comes_first_is_told_first(pool: Pool, submit: Submit):
         "SELECT id, 'noop' FROM hosts WHERE name = $1",
         host,
     )
-    await jobs.pause(pool, job_id, paused=True, by="ann")
+    await pause(pool, job_id, paused=True)
     assert (await explained(pool, execution_id)).reason is Reason.PAUSED
-    await jobs.pause(pool, job_id, paused=False, by="ann")
+    await pause(pool, job_id, paused=False)
     assert (await explained(pool, execution_id)).reason is Reason.HOST_HELD
     epoch = await pool.fetchval("SELECT epoch FROM executions WHERE id = $1", holder)
     done = ExecutionEvent(holder, "succeed", epoch)
@@ -405,7 +406,7 @@ class Mixed:
     async def _pause(self) -> None:
         if self._jobs:
             job_id = self._chance.choice(self._jobs)
-            await jobs.pause(self._pool, job_id, paused=self._chance.random() < 0.5, by="ann")
+            await pause(self._pool, job_id, paused=self._chance.random() < 0.5)
 
     async def _cancel(self) -> None:
         if self._jobs:

@@ -183,12 +183,12 @@ async def cancel(scene: Scene, pool: Pool) -> str:
 
 
 async def pause(scene: Scene, pool: Pool) -> str:
-    done = await jobs.pause(pool, scene.job_id, paused=True, by="ann")
-    return "paused" if done else "refused: nothing to hold back"
+    done = await jobs.pause(pool, scene.job_id, version=1, paused=True, by="ann")
+    return "paused" if done is not None and done.changed else "refused: nothing to hold back"
 
 
 async def plan(scene: Scene, pool: Pool) -> str:
-    return f"planned {await jobs.plan(pool, scene.job_id, batch=10)}"
+    return f"planned {len(await jobs.plan(pool, scene.job_id, batch=10))}"
 
 
 async def claim(scene: Scene, pool: Pool) -> str:
@@ -227,8 +227,16 @@ async def rescue(scene: Scene, pool: Pool) -> str:
 
 
 async def block(scene: Scene, pool: Pool) -> str:
-    await hosts.block(pool, scene.host_ids[0], "noop", reason="full", owner="eve", expires_at=None)
-    return "blocked"
+    ruled = await hosts.block(
+        pool,
+        scene.host_ids[0],
+        "noop",
+        version=1,
+        reason="full",
+        owner="eve",
+        expires_at=None,
+    )
+    return "blocked" if ruled.block else "refused"
 
 
 async def delete_host(scene: Scene, pool: Pool) -> str:

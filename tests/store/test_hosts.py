@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -12,8 +13,9 @@ from onward.core.selectors import parse, to_sql
 from onward.errors import InvalidInput
 from onward.store import hosts, jobs
 from onward.store.database import Connection, Pool
-from onward.store.hosts import Changed, CommandType, Host, HostOutcome, Imported, NewHost
+from onward.store.hosts import Changed, CommandType, Host, HostOutcome, Imported, NewHost, Ruled
 from onward.store.jobs import NewJob, Submitted
+from tests.present import block, unblock
 from tests.proof_table import Tried
 
 BOUND_S = 30.0
@@ -272,8 +274,8 @@ async def test_a_disabled_host_is_in_no_new_job(pool: Pool):
 
 async def test_a_host_without_a_past_goes_with_its_blocks(pool: Pool):
     host = await made(pool)
-    await hosts.block(pool, host.host_id, "PING", reason="", owner="", expires_at=None)
-    gone = await hosts.delete(pool, host.host_id, version=1)
+    await block(pool, host.host_id, "PING")
+    gone = await hosts.delete(pool, host.host_id, version=2)
     assert gone == Changed(HostOutcome.DELETED, None)
     assert await hosts.get(pool, host.host_id) is None
     assert await hosts.blocks_page(pool, limit=10) == []
@@ -334,25 +336,88 @@ async def test_a_job_that_comes_while_a_host_is_deleted_does_not_find_it(pool: P
 
 async def test_a_block_stands_until_it_is_taken_back(pool: Pool):
     host = await made(pool)
-    made_ = await hosts.block(
-        pool, host.host_id, "DEPLOY", reason="moving", owner="ann", expires_at=None
-    )
+    ruled = await block(pool, host.host_id, "DEPLOY", reason="moving", owner="ann")
+    made_ = ruled.block
     assert made_ is not None
+    assert (ruled.outcome, ruled.version) == (HostOutcome.CHANGED, 2)
     assert await hosts.blocks_of(pool, host.host_id) == [made_]
     assert (made_.host_id, made_.host_name) == (host.host_id, "h1")
     assert (made_.command_type, made_.reason, made_.owner) == ("DEPLOY", "moving", "ann")
     assert (made_.expires_at, made_.in_force) == (None, True)
-    assert await hosts.unblock(pool, host.host_id, "PING") is False
-    assert await hosts.unblock(pool, host.host_id, "DEPLOY") is True
-    assert await hosts.unblock(pool, host.host_id, "DEPLOY") is False
+    assert await unblock(pool, host.host_id, "PING") == Ruled(HostOutcome.NOT_BLOCKED, 2)
+    assert await unblock(pool, host.host_id, "DEPLOY") == Ruled(HostOutcome.CHANGED, 3)
+    assert await unblock(pool, host.host_id, "DEPLOY") == Ruled(HostOutcome.NOT_BLOCKED, 3)
     assert await hosts.blocks_of(pool, host.host_id) == []
+
+
+async def test_whoever_saw_the_host_before_neither_blocks_nor_lifts(pool: Pool):
+    host = await made(pool)
+    await block(pool, host.host_id, "PING", reason="a")
+    rule: dict[str, Any] = {"reason": "b", "owner": "", "expires_at": None}
+    for late in (
+        await hosts.block(pool, host.host_id, "PING", version=1, **rule),
+        await hosts.block(pool, host.host_id, "DEPLOY", version=3, **rule),
+        await hosts.unblock(pool, host.host_id, "PING", version=1),
+    ):
+        assert late == Ruled(HostOutcome.STALE, 2)
+    (left,) = await hosts.blocks_of(pool, host.host_id)
+    assert (left.command_type, left.reason) == ("PING", "a")
+
+
+async def test_a_rule_for_many_hosts_gives_those_a_version_that_it_changes(pool: Pool):
+    one, two, other = [await made(pool, name) for name in ("h1", "h2", "other")]
+    chosen = parse(["h1", "h2"])
+    await hosts.block_chosen(pool, chosen, "PING", reason="", owner="", expires_at=None)
+    assert await versions(pool, one, two, other) == [2, 2, 1]
+    await unblock(pool, one.host_id, "PING")
+    await hosts.lift_chosen(pool, parse("all"), "PING")
+    assert await versions(pool, one, two, other) == [3, 3, 1]
+
+
+async def test_of_a_block_and_a_change_that_saw_one_version_one_wins(pool: Pool):
+    """Both are at the row while it is held; whoever comes second finds another version."""
+    host = await made(pool)
+    async with pool.acquire() as holder, pool.acquire() as watcher:
+        async with holder.transaction():
+            await holder.execute("SELECT FROM hosts FOR UPDATE")
+            first = asyncio.create_task(hosts.change(pool, host.host_id, version=1, address="x"))
+            await until_waiting(watcher, 1)
+            second = asyncio.create_task(block(pool, host.host_id, "PING"))
+            await until_waiting(watcher, 2)
+        assert (await first).outcome is HostOutcome.CHANGED
+        assert await second == Ruled(HostOutcome.STALE, 2)
+    assert await hosts.blocks_of(pool, host.host_id) == []
+
+
+async def test_an_import_and_a_rule_for_many_hosts_do_not_wait_in_a_circle(pool: Pool):
+    """The names are in another order than the ids: whoever goes by the other one meets them."""
+    for name in ("c", "b", "a"):
+        await made(pool, name)
+    wanted = [NewHost(name, {"x": "y"}, "simulated", "") for name in ("a", "b", "c")]
+    rule: dict[str, Any] = {"reason": "", "owner": "", "expires_at": None}
+    async with pool.acquire() as holder, pool.acquire() as watcher:
+        async with holder.transaction():
+            await holder.execute("SELECT FROM hosts WHERE name = 'b' FOR UPDATE")
+            first = asyncio.create_task(hosts.import_all(pool, wanted))
+            await until_waiting(watcher, 1)
+            second = asyncio.create_task(hosts.block_chosen(pool, parse("all"), "PING", **rule))
+            await until_waiting(watcher, 2)
+        assert (await first).changed == 3
+        assert (await second).hosts == 3
+
+
+async def versions(pool: Pool, *of: Host) -> list[int]:
+    """The versions that hosts have now."""
+    found = [await hosts.get(pool, host.host_id) for host in of]
+    return [host.version for host in found if host]
 
 
 async def test_a_second_block_takes_the_place_of_the_first(pool: Pool):
     host = await made(pool)
     soon = datetime.now(UTC) + timedelta(days=1)
-    await hosts.block(pool, host.host_id, "PING", reason="a", owner="ann", expires_at=None)
-    second = await hosts.block(pool, host.host_id, "PING", reason="b", owner="bob", expires_at=soon)
+    await block(pool, host.host_id, "PING", reason="a", owner="ann")
+    ruled = await block(pool, host.host_id, "PING", reason="b", owner="bob", expires_at=soon)
+    second = ruled.block
     assert second is not None
     assert (second.reason, second.owner, second.expires_at) == ("b", "bob", soon)
     assert await hosts.blocks_of(pool, host.host_id) == [second]
@@ -361,14 +426,17 @@ async def test_a_second_block_takes_the_place_of_the_first(pool: Pool):
 async def test_a_block_that_has_expired_is_shown_as_no_longer_in_force(pool: Pool):
     host = await made(pool)
     past = datetime.now(UTC) - timedelta(days=1)
-    old = await hosts.block(pool, host.host_id, "PING", reason="", owner="", expires_at=past)
+    old = (await block(pool, host.host_id, "PING", expires_at=past)).block
     assert old is not None
     assert old.in_force is False
     assert await hosts.blocks_of(pool, host.host_id) == [old]
 
 
 async def test_nobody_is_blocked_on_a_host_that_is_not_there(pool: Pool):
-    assert await hosts.block(pool, 1, "PING", reason="", owner="", expires_at=None) is None
+    rule: dict[str, Any] = {"reason": "", "owner": "", "expires_at": None}
+    nobody = Ruled(HostOutcome.UNKNOWN_HOST, None)
+    assert await hosts.block(pool, 1, "PING", version=1, **rule) == nobody
+    assert await hosts.unblock(pool, 1, "PING", version=1) == nobody
 
 
 async def test_a_host_that_is_deleted_while_it_is_blocked_is_not_there(pool: Pool):
@@ -376,11 +444,9 @@ async def test_a_host_that_is_deleted_while_it_is_blocked_is_not_there(pool: Poo
     async with pool.acquire() as holder, pool.acquire() as watcher:
         async with holder.transaction():
             await holder.execute("DELETE FROM hosts")
-            late = asyncio.create_task(
-                hosts.block(pool, host.host_id, "PING", reason="", owner="", expires_at=None)
-            )
+            late = asyncio.create_task(block(pool, host.host_id, "PING"))
             await until_waiting(watcher, 1)
-        assert await late is None
+        assert await late == Ruled(HostOutcome.UNKNOWN_HOST, None)
 
 
 async def test_pages_of_blocks_follow_each_other_across_hosts(pool: Pool):
@@ -388,9 +454,7 @@ async def test_pages_of_blocks_follow_each_other_across_hosts(pool: Pool):
     for name in ("h1", "h2"):
         host = await made(pool, name)
         for command_type in ("C", "A", "B"):
-            await hosts.block(
-                pool, host.host_id, command_type, reason="", owner="", expires_at=None
-            )
+            await block(pool, host.host_id, command_type)
         wanted += [(name, "A"), (name, "B"), (name, "C")]
     found: list[tuple[str, str]] = []
     after = (0, "")
@@ -429,7 +493,7 @@ async def test_a_job_outlives_its_command_type(pool: Pool):
     await made(pool)
     job = await submitted(pool)
     assert await hosts.delete_type(pool, "PING") is True
-    assert await jobs.plan(pool, job.job_id, batch=10) == 1
+    assert len(await jobs.plan(pool, job.job_id, batch=10)) == 1
     assert (await submitted(pool)).duplicate
     with pytest.raises(InvalidInput, match="'PING' is not one of"):
         await submitted(pool, "two")

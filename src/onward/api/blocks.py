@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
+from fastapi import Response
 from pydantic import BaseModel, Field
 
-from onward.api import paging
-from onward.api.hosts import UNKNOWN_HOST, host_of, unknown_host
+from onward.api import conditional, paging
+from onward.api.conditional import Seen
+from onward.api.hosts import HOST, UNKNOWN_HOST, SeenHost, host_of, unknown_host
 from onward.api.intake import Selector
 from onward.api.models import Model, Name, Text
 from onward.api.paging import Cursor, Id, Limit
@@ -21,9 +23,11 @@ from onward.core.selectors import describe, parse
 from onward.errors import InvalidInput
 from onward.fleet.hosts import BLOCK_MAX, expiry, type_name
 from onward.store import hosts as store
+from onward.store.hosts import HostOutcome, Ruled
 from onward.store.plans import refuse_no_hosts, unknown_type
 
 _LIST: Final = "blocks"
+_UNKNOWN: Final = {404: problem_response("There is no such host or block")}
 
 of_host = router("/hosts", "hosts")
 blocks = router("/blocks", "hosts")
@@ -101,9 +105,18 @@ class Lifted(BaseModel):
     lifted: int = Field(description="How many of them had the block.")
 
 
-@of_host.put("/{host_id}/blocks/{command_type}", **needs(Permission.MANAGE, responses=UNKNOWN_HOST))
+@of_host.put(
+    "/{host_id}/blocks/{command_type}",
+    **HOST.on(needs(Permission.MANAGE, responses=UNKNOWN_HOST)),
+)
 async def block_host(
-    host_id: Id, command_type: str, rule: Rule, caller: Calling, services: Serving
+    host_id: Id,
+    command_type: str,
+    rule: Rule,
+    seen: SeenHost,
+    response: Response,
+    caller: Calling,
+    services: Serving,
 ) -> Block:
     """Forbid a command type on a host, in place of any former block. What runs already goes on."""
     known = await _known_type(services, command_type)
@@ -111,26 +124,31 @@ async def block_host(
         services.pool,
         host_id,
         known,
+        version=seen.version,
         reason=rule.reason,
         owner=rule.owner or caller.person,
         expires_at=_expiry(rule),
     )
-    if made is None:
-        raise unknown_host()
-    return _shown(made)
+    if made.block is None or made.version is None:
+        raise _refusal(made, seen)
+    response.headers["ETag"] = conditional.etag(made.version)
+    return _shown(made.block)
 
 
 @of_host.delete(
     "/{host_id}/blocks/{command_type}",
     status_code=204,
-    **needs(Permission.MANAGE, responses={404: problem_response("There is no such host or block")}),
+    **HOST.on(needs(Permission.MANAGE, responses=_UNKNOWN)),
 )
-async def unblock_host(host_id: Id, command_type: str, services: Serving) -> None:
+async def unblock_host(
+    host_id: Id, command_type: str, seen: SeenHost, response: Response, services: Serving
+) -> None:
     """Allow a command type on a host again."""
     checked = type_name("command_type", command_type)
-    if not await store.unblock(services.pool, host_id, checked):
-        await host_of(services, host_id)
-        raise Problem(404, "unknown-block", "There is no such block on this host")
+    lifted = await store.unblock(services.pool, host_id, checked, version=seen.version)
+    if lifted.outcome is not HostOutcome.CHANGED or lifted.version is None:
+        raise _refusal(lifted, seen)
+    response.headers["ETag"] = conditional.etag(lifted.version)
 
 
 @of_host.get("/{host_id}/blocks", **needs(Permission.READ, responses=UNKNOWN_HOST))
@@ -183,6 +201,15 @@ async def lift_blocks(wanted: Lift, services: Serving) -> Lifted:
         matched=chosen.hosts,
         lifted=chosen.lifted,
     )
+
+
+def _refusal(ruled: Ruled, seen: Seen) -> Problem:
+    """Say why nothing was forbidden on a host, or allowed again."""
+    if ruled.version is None:
+        return unknown_host()
+    if ruled.outcome is HostOutcome.STALE:
+        return seen.stale(ruled.version)
+    return Problem(404, "unknown-block", "There is no such block on this host")
 
 
 async def _known_type(services: Services, name: str) -> str:

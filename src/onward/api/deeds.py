@@ -5,20 +5,21 @@ Whoever is refused is told how the job stands instead, and what may be done with
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, assert_never
+from typing import Annotated, Any, Final, Literal, assert_never
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import Field
 
 from onward.api import conditional
+from onward.api.conditional import Guard, Seen
 from onward.api.intake import Accepted, MaxConcurrency
 from onward.api.jobs import UNKNOWN, Job, answer, row_of, shown, unknown
 from onward.api.models import Model, Name, Text
-from onward.api.paging import Id
+from onward.api.paging import Id, id_of
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Calling, Services, Serving
+from onward.api.services import Calling, Services, Serving, services_of
 from onward.errors import InvalidInput
 from onward.fleet.retry import RetryOutcome, retry_failed
 from onward.fleet.standing import live
@@ -27,24 +28,22 @@ from onward.store import inputs
 from onward.store import jobs as store
 from onward.store.jobs import Cancellation, Decision
 
-_STANDS = problem_response("The job stands otherwise; the answer says how")
-_GUARDED: Final = {
+_REFUSALS: Final = {
     **UNKNOWN,
-    400: problem_response("If-Match cannot be read"),
-    409: _STANDS,
-    412: problem_response("It is no longer the version that was seen"),
-    428: problem_response("If-Match is missing"),
+    409: problem_response(
+        "Another request is changing it, or the job stands otherwise; the answer says how"
+    ),
 }
-_PRECONDITION_FAILED: Final = 412
 
 deeds = router("/jobs", "jobs")
 
 
-def _guarded(permission: Permission) -> dict[str, Any]:
-    """Return what the decorator takes of a route that changes the version that was seen."""
-    said = needs(permission, responses=_GUARDED)
-    said["openapi_extra"]["parameters"] = [conditional.described("job")]
-    return said
+async def _version(request: Request) -> int:
+    return shown(await row_of(services_of(request), id_of(request, "job_id"))).version
+
+
+_JOB: Final = Guard("job", current=_version, lock=lambda request: f"job:{id_of(request, 'job_id')}")
+SeenJob = Annotated[Seen, Depends(_JOB, scope="function")]
 
 
 class Why(Model):
@@ -87,55 +86,52 @@ class CancelledJob(Job):
     )
 
 
-@deeds.post("/{job_id}/approve", **_guarded(Permission.APPROVE))
+@deeds.post("/{job_id}/approve", **_JOB.on(needs(Permission.APPROVE, responses=_REFUSALS)))
 async def approve_job(
     job_id: Id,
-    request: Request,
+    seen: SeenJob,
     response: Response,
     caller: Calling,
     services: Serving,
     why: Why | None = None,
 ) -> Job:
     """Approve the plan that was seen: its version goes in `If-Match`. Not one's own."""
-    version = await _seen(request, services, job_id)
-    await _decide(services, job_id, version, "APPROVED", caller.person, why)
+    await _decide(services, job_id, seen, "APPROVED", caller.person, why)
     return await answer(response, services, job_id)
 
 
-@deeds.post("/{job_id}/reject", **_guarded(Permission.APPROVE))
+@deeds.post("/{job_id}/reject", **_JOB.on(needs(Permission.APPROVE, responses=_REFUSALS)))
 async def reject_job(
     job_id: Id,
-    request: Request,
+    seen: SeenJob,
     response: Response,
     caller: Calling,
     services: Serving,
     why: Why | None = None,
 ) -> Job:
     """Reject the plan that was seen; what has not begun is cancelled. Not one's own."""
-    version = await _seen(request, services, job_id)
-    await _decide(services, job_id, version, "REJECTED", caller.person, why)
+    await _decide(services, job_id, seen, "REJECTED", caller.person, why)
     return await answer(response, services, job_id)
 
 
-@deeds.patch("/{job_id}", **_guarded(Permission.RUN))
+@deeds.patch("/{job_id}", **_JOB.on(needs(Permission.RUN, responses=_REFUSALS)))
 async def edit_job(
     job_id: Id,
     wanted: Edit,
-    request: Request,
+    seen: SeenJob,
     response: Response,
     caller: Calling,
     services: Serving,
 ) -> Job:
     """Change a plan while it waits for approval. Whoever changes it cannot approve it."""
-    version = await _seen(request, services, job_id)
     edited = await store.edit(
-        services.pool, job_id, version=version, by=caller.person, **_changes(wanted, services)
+        services.pool, job_id, version=seen.version, by=caller.person, **_changes(wanted, services)
     )
     if edited is None:
         raise unknown()
     if not edited.edited:
         if edited.approval_state == "WAIT_APPROVAL" and not edited.cancelled:
-            raise conditional.stale(edited.version)
+            raise seen.stale(edited.version)
         raise await _stands(services, job_id, "A plan is changed only while it waits for approval")
     return await answer(response, services, job_id)
 
@@ -172,21 +168,21 @@ async def cancel_job(
     return CancelledJob(**job.model_dump(), still_running=running)
 
 
-@deeds.post("/{job_id}/pause", **needs(Permission.RUN, responses={**UNKNOWN, 409: _STANDS}))
-async def pause_job(job_id: Id, response: Response, caller: Calling, services: Serving) -> Job:
+@deeds.post("/{job_id}/pause", **_JOB.on(needs(Permission.RUN, responses=_REFUSALS)))
+async def pause_job(
+    job_id: Id, seen: SeenJob, response: Response, caller: Calling, services: Serving
+) -> Job:
     """Begin nothing more of a job until it is resumed; what runs goes on."""
-    await store.pause(services.pool, job_id, paused=True, by=caller.person)
-    job = await answer(response, services, job_id)
-    # Paused before is as good as paused now: it is what the caller wanted.
-    if job.paused_at is None:
-        raise await _stands(services, job_id, "There is nothing left to hold back")
-    return job
+    await _hold_back(services, job_id, seen, paused=True, by=caller.person)
+    return await answer(response, services, job_id)
 
 
-@deeds.post("/{job_id}/resume", **needs(Permission.RUN, responses=UNKNOWN))
-async def resume_job(job_id: Id, response: Response, caller: Calling, services: Serving) -> Job:
+@deeds.post("/{job_id}/resume", **_JOB.on(needs(Permission.RUN, responses=UNKNOWN)))
+async def resume_job(
+    job_id: Id, seen: SeenJob, response: Response, caller: Calling, services: Serving
+) -> Job:
     """Let a job go on."""
-    await store.pause(services.pool, job_id, paused=False, by=caller.person)
+    await _hold_back(services, job_id, seen, paused=False, by=caller.person)
     return await answer(response, services, job_id)
 
 
@@ -227,23 +223,12 @@ async def retry_job(
     return Accepted(external_id=str(row["external_id"]), **retried.made._asdict())
 
 
-async def _seen(request: Request, services: Services, job_id: int) -> int:
-    """Return the version that the caller has seen; whoever is refused for it gets the present."""
-    try:
-        return conditional.if_match(request, what="job")
-    except Problem as problem:
-        if problem.status != _PRECONDITION_FAILED:
-            raise
-        job = shown(await row_of(services, job_id))
-        raise conditional.stale(job.version) from None
-
-
 async def _decide(
-    services: Services, job_id: int, version: int, state: Decision, by: str, why: Why | None
+    services: Services, job_id: int, seen: Seen, state: Decision, by: str, why: Why | None
 ) -> None:
     reason = why.reason if why else ""
     decided = await store.decide(
-        services.pool, job_id, version=version, state=state, by=by, reason=reason
+        services.pool, job_id, version=seen.version, state=state, by=by, reason=reason
     )
     if decided is None:
         raise unknown()
@@ -258,7 +243,20 @@ async def _decide(
             "Somebody else has to decide",
             "Whoever asked for a job, or changed its plan, cannot decide about it.",
         )
-    raise conditional.stale(decided.version)
+    raise seen.stale(decided.version)
+
+
+async def _hold_back(services: Services, job_id: int, seen: Seen, *, paused: bool, by: str) -> None:
+    now = await store.pause(services.pool, job_id, version=seen.version, paused=paused, by=by)
+    if now is None:
+        raise unknown()
+    if now.changed:
+        return
+    if now.version != seen.version:
+        raise seen.stale(now.version)
+    # What was so before is as good as what is so now: it is what the caller wanted.
+    if now.paused != paused:
+        raise await _stands(services, job_id, "There is nothing left to hold back")
 
 
 def _changes(wanted: Edit, services: Services) -> dict[str, Any]:

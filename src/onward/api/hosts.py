@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from onward.api import conditional, paging
+from onward.api.conditional import Guard, Seen
 from onward.api.executions import ExecutionPage, StatusFilter, checked_statuses, execution_page
 from onward.api.models import Model, Name
-from onward.api.paging import Cursor, Id, Limit
+from onward.api.paging import Cursor, Id, Limit, id_of
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Services, Serving
+from onward.api.services import Services, Serving, services_of
 from onward.core.selectors import parse, to_sql
 from onward.errors import InvalidInput
 from onward.fleet.hosts import (
@@ -34,21 +34,21 @@ from onward.store.hosts import Changed, HostOutcome, HostState, NewHost
 _LIST: Final = "hosts"
 
 UNKNOWN_HOST: Final = {404: problem_response("There is no such host")}
-_GUARDED: Final = {
-    **UNKNOWN_HOST,
-    400: problem_response("If-Match cannot be read"),
-    412: problem_response("It is no longer the version that was seen"),
-    428: problem_response("If-Match is missing"),
-}
+_IN_USE: Final = problem_response(
+    "Another request is changing it, or executions name it: disable it instead"
+)
 
 hosts = router("/hosts", "hosts")
 
 
-def _guarded(responses: Mapping[int, Mapping[str, Any]] | None = None) -> dict[str, Any]:
-    """Return what the decorator takes of a route that changes the version that was seen."""
-    said = needs(Permission.MANAGE, responses={**_GUARDED, **(responses or {})})
-    said["openapi_extra"]["parameters"] = [conditional.described("host")]
-    return said
+async def _version(request: Request) -> int:
+    return (await host_of(services_of(request), id_of(request, "host_id"))).version
+
+
+HOST: Final = Guard(
+    "host", current=_version, lock=lambda request: f"host:{id_of(request, 'host_id')}"
+)
+SeenHost = Annotated[Seen, Depends(HOST, scope="function")]
 
 
 Labels = Annotated[
@@ -176,40 +176,38 @@ async def get_host(
     return _answer(response, host)
 
 
-@hosts.patch("/{host_id}", **_guarded())
+@hosts.patch("/{host_id}", **HOST.on(needs(Permission.MANAGE, responses=UNKNOWN_HOST)))
 async def change_host(
-    host_id: Id, wanted: HostChange, request: Request, response: Response, services: Serving
+    host_id: Id, wanted: HostChange, seen: SeenHost, response: Response, services: Serving
 ) -> Host:
     """Change the version of a host that was seen: its ETag goes in `If-Match`."""
-    version = conditional.if_match(request, what="host")
     named = wanted.model_fields_set
     if not named:
         raise InvalidInput("body", "names nothing to change")
     changed = await store.change(
         services.pool,
         host_id,
-        version=version,
+        version=seen.version,
         labels=checked_labels("labels", wanted.labels) if "labels" in named else None,
         address=checked_address("address", wanted.address) if "address" in named else None,
         channel=wanted.channel if "channel" in named else None,
         state=wanted.state if "state" in named else None,
     )
     if changed.outcome is not HostOutcome.CHANGED or changed.host is None:
-        raise _refusal(changed)
+        raise _refusal(changed, seen)
     return _answer(response, changed.host)
 
 
 @hosts.delete(
     "/{host_id}",
     status_code=204,
-    **_guarded({409: problem_response("Executions name it: disable it instead")}),
+    **HOST.on(needs(Permission.MANAGE, responses={**UNKNOWN_HOST, 409: _IN_USE})),
 )
-async def delete_host(host_id: Id, request: Request, services: Serving) -> None:
+async def delete_host(host_id: Id, seen: SeenHost, services: Serving) -> None:
     """Delete a host that nothing has ever been run on, and the blocks on it."""
-    version = conditional.if_match(request, what="host")
-    deleted = await store.delete(services.pool, host_id, version=version)
+    deleted = await store.delete(services.pool, host_id, version=seen.version)
     if deleted.outcome is not HostOutcome.DELETED:
-        raise _refusal(deleted)
+        raise _refusal(deleted, seen)
 
 
 @hosts.get("/{host_id}/executions", **needs(Permission.READ, responses=UNKNOWN_HOST))
@@ -261,12 +259,12 @@ async def _taken(services: Services, host: NewHost) -> Problem:
     )
 
 
-def _refusal(changed: Changed) -> Problem:
+def _refusal(changed: Changed, seen: Seen) -> Problem:
     """Say why a host was neither changed nor deleted."""
     if changed.host is None:
         return unknown_host()
     if changed.outcome is HostOutcome.STALE:
-        return conditional.stale(changed.host.version)
+        return seen.stale(changed.host.version)
     return Problem(
         409,
         "host-in-use",

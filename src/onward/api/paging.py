@@ -17,6 +17,7 @@ from typing import Annotated, Final
 
 from fastapi import Path, Query
 from pydantic import BeforeValidator
+from starlette.requests import Request
 
 from onward.errors import InvalidInput
 from onward.store import inputs
@@ -41,6 +42,14 @@ Cursor = Annotated[
     str | None, Query(description="`next_cursor` of the page before; without it, the first page.")
 ]
 Id = Annotated[int, Path(ge=1, le=_BIGINT_MAX), BeforeValidator(_plain_digits)]
+
+
+def id_of(request: Request, name: str) -> int:
+    """Return an id of the address, for what looks at a request before its handler is called."""
+    given = request.path_params[name]
+    if not _DIGITS(given) or int(given) > _BIGINT_MAX:
+        raise InvalidInput(name, "an id is a whole number from 1, in plain digits")
+    return int(given)
 
 
 def encode(kind: str, position: Sequence[int | str]) -> str:

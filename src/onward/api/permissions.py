@@ -24,16 +24,18 @@ class Permission(StrEnum):
     APPROVE = "approve"
     MANAGE = "manage"
     REPORT = "report"
+    TRADE = "trade"
     ADMIN = "admin"
     PUBLIC = "public"  # nobody is asked for a key
 
 
 class Role(StrEnum):
-    """What a key is for; the database knows the same four."""
+    """What a key is for; the database knows the same ones."""
 
     viewer = "viewer"
     operator = "operator"
     approver = "approver"
+    trader = "trader"
     admin = "admin"
 
 
@@ -45,6 +47,8 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = MappingProxyType(
         ),
         # Whoever approves does not run: four eyes would be two if one key could do both.
         Role.approver: frozenset({Permission.READ, Permission.APPROVE}),
+        # Whoever trades need not see the fleet, nor whoever runs it somebody's account.
+        Role.trader: frozenset({Permission.TRADE}),
         Role.admin: frozenset(Permission) - {Permission.PUBLIC},
     }
 )

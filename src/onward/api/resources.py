@@ -6,6 +6,7 @@ from typing import Final
 
 from fastapi import APIRouter
 
+from onward.api.billing import billing, moving
 from onward.api.blocks import blocks, of_host
 from onward.api.callbacks import callbacks
 from onward.api.command_types import command_types
@@ -18,7 +19,9 @@ from onward.api.intake import plan, webhook
 from onward.api.inventories import inventories
 from onward.api.jobs import jobs
 from onward.api.keys import keys, me
+from onward.api.market import issuing, market
 from onward.api.operations import health, metrics, workers
+from onward.api.trading import purchase_orders, sell_orders
 
 RESOURCES: Final[tuple[APIRouter, ...]] = (
     webhook,
@@ -34,6 +37,12 @@ RESOURCES: Final[tuple[APIRouter, ...]] = (
     commands,
     callbacks,
     events,
+    billing,
+    moving,
+    purchase_orders,
+    sell_orders,
+    market,
+    issuing,
     workers,
     health,
     metrics,

@@ -14,6 +14,8 @@ from onward.settings import Settings
 from onward.store.commands import Commands
 from onward.store.database import Pool
 from onward.store.keys import Keys
+from onward.store.locks import Locks
+from onward.trading.market import Market
 
 CALLER: Final = "onward.caller"  # where the route keeps the caller in the scope of a request
 
@@ -26,6 +28,8 @@ class Services:
     pool: Pool
     commands: Commands
     keys: Keys
+    locks: Locks
+    market: Market
 
 
 def services_of(request: Request) -> Services:

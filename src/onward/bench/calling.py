@@ -18,11 +18,12 @@ STATUS: Final = slice(9, 12)  # in b"HTTP/1.1 200 OK"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE).search
 
 
-def request(path: str, body: object, *, key: str) -> bytes:
-    """Write down a POST."""
+def request(path: str, body: object, *, key: str, seen: str | None = None) -> bytes:
+    """Write down a POST; with what was `seen`, it is for that version only."""
     content = json.dumps(body).encode()
+    condition = "" if seen is None else f"If-Match: {seen}\r\n"
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {key}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {key}\r\n{condition}"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content

@@ -66,6 +66,18 @@ BENCHES: Final[Mapping[str, Bench]] = MappingProxyType(
         "million": Bench(
             "a job of 1,000,000 executions, against one of 20,000", _found("million", "million")
         ),
+        "matching": Bench(
+            "deals of 8 matchers, against pgbench; and with 1,000,000 open orders, against 1,000",
+            _found("matching", "matching"),
+        ),
+        "withdraw": Bench(
+            "withdrawals over HTTP, against a bare route that does the same UPDATE and INSERTs",
+            _found("withdraw", "withdraw"),
+        ),
+        "hot-account": Bench(
+            "64 clients on one account, against row locks alone",
+            _found("hot_account", "hot_account"),
+        ),
     }
 )
 

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from onward import errors
-from onward.cli import bench, db, demo, docs, storm, up
+from onward.cli import bench, db, demo, docs, storm, trade, up
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -56,6 +56,7 @@ app.command("demo")(demo.demo)
 app.command("storm")(storm.storm)
 app.command("bench")(bench.bench)
 app.command("docs")(docs.docs)
+app.add_typer(trade.app, name="trade")
 app.add_typer(db.app, name="db")
 
 

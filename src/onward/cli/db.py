@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,31 +23,20 @@ def upgrade(
 
     Onward does this by itself whenever it is opened; here it can be done ahead of time.
     """
-    from onward.cli.environment import settings
+    from onward.cli.environment import database_of, settings
 
     found = settings()
-    with _database(found) as url:
+    with database_of(found) as url:
         asyncio.run(_print_script(url) if sql else _upgrade(url, found))
 
 
 @app.command()
 def status() -> None:
     """Say which schema the database has, and what this program wants."""
-    from onward.cli.environment import settings
+    from onward.cli.environment import database_of, settings
 
-    with _database(settings()) as url:
+    with database_of(settings()) as url:
         asyncio.run(_print_status(url))
-
-
-@contextmanager
-def _database(settings: Settings) -> Iterator[str]:
-    if settings.database_url:
-        yield settings.database_url
-        return
-    from onward.embedded import servers
-
-    with servers(settings.data_dir) as running:
-        yield running.database_url
 
 
 async def _upgrade(url: str, settings: Settings) -> None:

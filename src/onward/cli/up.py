@@ -31,7 +31,7 @@ def up(
         ),
     ] = None,
     network: Annotated[
-        Literal["calm", "bad", "terrible"],
+        Literal["perfect", "calm", "bad", "terrible"],
         typer.Option(help="The network between the service and simulated hosts."),
     ] = "calm",
     seed: Annotated[int, typer.Option(help="What that network draws its chances from.")] = 0,
@@ -56,19 +56,20 @@ def up(
     way it ended, the next start on the same data goes on where it was.
     """
     from onward.cli.environment import settings
+    from onward.engines.equipment import Simulated
     from onward.service import logs
     from onward.service.up import Service, run
-    from onward.service.working import Simulated
 
     folder = data_dir.expanduser().resolve() if data_dir else None
     chosen = {"host": host, "port": port, "data_dir": folder}
     changes = {name: value for name, value in chosen.items() if value is not None}
     found: Settings = settings().model_copy(update=changes)
     logs.configure()
-    run(Service(found, Simulated(network, seed, fleet), access_log), _show)
+    run(Service(found, Simulated(network, seed, fleet), access_log), show)
 
 
-def _show(ready: Ready) -> None:
+def show(ready: Ready) -> None:
+    """Tell whoever has started it what they need to use it."""
     if not ready.loopback:
         typer.echo(
             f"onward: {ready.address} can be reached by others, and there is no TLS: "

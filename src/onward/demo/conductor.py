@@ -135,7 +135,9 @@ class _Conductor:
         kind = script.UPGRADE.kind.name
         for host in forbidden:
             wanted = {"reason": "frozen for the audit"}
-            await admin.do("PUT", f"/hosts/{host}/blocks/{kind}", wanted)
+            seen = await admin.do("GET", f"/hosts/{host}")
+            path = f"/hosts/{host}/blocks/{kind}"
+            await admin.do("PUT", path, wanted, if_match=seen.etag)
         self._view.say(f"{len(hosts):,} hosts are there, {len(forbidden)} of them closed to {kind}")
         return hosts
 

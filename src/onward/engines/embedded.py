@@ -96,7 +96,7 @@ class Engine:
         await publish_outbox(self._pool, self._wants_plan)
         planned = False
         for job_id in list(self._to_plan):
-            count = await jobs.plan(self._pool, job_id, batch=self._pace.plan_batch)
+            count = len(await jobs.plan(self._pool, job_id, batch=self._pace.plan_batch))
             if count < self._pace.plan_batch:
                 self._to_plan.pop(job_id, None)
             if count:

@@ -41,6 +41,9 @@ def listening(host: str, port: int) -> Iterator[Listener]:
     except (OSError, UnicodeError) as error:
         raise _refusal(host, port, error) from error
     with taken:
+        # An answer is two writes. Connections have this from here: asyncio sets it for none that
+        # comes from a socket of somebody else's, and the second write would wait for 40 ms.
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found, number, *_ = taken.getsockname()
         shown = f"[{found}]" if family is socket.AF_INET6 else found
         loopback = ipaddress.ip_address(found.partition("%")[0]).is_loopback

@@ -14,7 +14,10 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 # They say much about what goes well, such as coming and going; the service says that itself.
-_TERSE: Final = ("alembic", "uvicorn.error", "uvicorn.asgi")
+_TERSE: Final = (
+    *("alembic", "uvicorn.error", "uvicorn.asgi"),
+    *("celery.beat", "celery.worker.strategy", "celery.app.trace"),
+)
 
 
 def configure(stream: TextIO | None = None) -> None:

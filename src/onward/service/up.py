@@ -13,12 +13,14 @@ import onward
 from onward.api import first_key
 from onward.api.app import create_app
 from onward.api.events import end_streams
-from onward.api.services import Services
+from onward.engines.equipment import Simulated, pace
 from onward.service import leaving
 from onward.service.listening import Listener, listening, serve
-from onward.service.working import Simulated, pace, work
+from onward.service.serving import services
+from onward.service.trading import trade
+from onward.service.working import work
 from onward.settings import Settings
-from onward.store.keys import Keys
+from onward.trading.money import currencies
 from onward.wiring import Onward
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.service")
@@ -29,7 +31,7 @@ class Service:
     """What is to be run."""
 
     settings: Settings
-    simulated: Simulated
+    simulated: Simulated | None  # none: no engine, the API alone
     access_log: bool = False
 
 
@@ -45,7 +47,9 @@ class Ready:
 
 def run(service: Service, ready: Callable[[Ready], None]) -> None:
     """Run the service until it is told to leave; `ready` is called once it answers."""
-    pace(service.settings)  # What is wrong with the settings is said before anything is started.
+    # What is wrong with the settings is said before anything is started.
+    pace(service.settings)
+    currencies(service.settings.currencies)
     with listening(service.settings.host, service.settings.port) as listener:
         leaving.run(partial(_run, service, listener, ready))
 
@@ -66,9 +70,12 @@ async def _run(
             ready(Ready(listener.address, listener.loopback, key, _data(settings)))
             log.info("up", address=listener.address)
 
-        app = create_app(_services(opened))
+        found = services(opened)
+        app = create_app(found)
         async with asyncio.TaskGroup() as group:
-            group.create_task(work(opened.database_url, settings, service.simulated, stopping))
+            if service.simulated is not None:
+                group.create_task(work(opened.database_url, settings, service.simulated, stopping))
+            group.create_task(trade(found.market, opened.database_url, settings, stopping))
             group.create_task(
                 serve(
                     app,
@@ -80,11 +87,6 @@ async def _run(
                 )
             )
     log.info("left")
-
-
-def _services(opened: Onward) -> Services:
-    pool = opened.commands.pool
-    return Services(settings=opened.settings, pool=pool, commands=opened.commands, keys=Keys(pool))
 
 
 def _data(settings: Settings) -> str:

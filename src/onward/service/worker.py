@@ -14,8 +14,9 @@ from pathlib import Path
 
 import onward
 from onward.channels.simulated import NETWORKS
+from onward.engines.equipment import Simulated
 from onward.service import leaving, logs
-from onward.service.working import Simulated, work
+from onward.service.working import work
 from onward.settings import Settings
 
 

@@ -99,6 +99,16 @@ async def candidates(pool: Pool, *, after_host: int, limit: int) -> list[Candida
     return [Candidate(*row) for row in rows]
 
 
+async def wanted(pool: Pool, execution_ids: Sequence[int]) -> list[Candidate]:
+    """Find what is to be claimed on the hosts of these executions: the oldest that may run there.
+
+    That need not be one of them. One that was named before its turn would overtake others.
+    """
+    with answering():
+        rows = await pool.fetch(SQL["wanted"], execution_ids)
+    return [Candidate(*row) for row in rows]
+
+
 async def claim(
     pool: Pool, wanted: Sequence[int], *, worker_id: int, grace_s: float
 ) -> tuple[list[Claimed], list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onward.store.queries import read_sql, rendered
+from onward.store.queries import read_sql, rendered, statuses_literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,14 @@ class GuardedTable:
             text = text.replace(f"<<{form}>>", filled)
         return rendered(text)
 
+    def constraint(self) -> str:
+        """Write the rule that a row is in a status which its lifecycle has."""
+        name = self.lifecycle.removeprefix("c.")
+        return f"""ALTER TABLE onward.{self.table}
+    DROP CONSTRAINT IF EXISTS {self.table}_status_known,
+    ADD CONSTRAINT {self.table}_status_known
+        CHECK ({name} || '.' || status = ANY ({statuses_literal("states")}));"""
+
 
 COMMANDS = GuardedTable(
     function="record_events_v1",
@@ -65,4 +73,15 @@ EXECUTIONS = GuardedTable(
     afterwards="executions_afterwards.sql",
 )
 
-GUARDED = (COMMANDS, EXECUTIONS)
+ORDERS = GuardedTable(
+    function="record_orders_v1",
+    table="orders",
+    key="id",
+    key_type="bigint",
+    lifecycle="'order'",
+    timeline="order_timeline",
+    timeline_key="order_id",
+    settles="orders_settles.sql",
+)
+
+GUARDED = (COMMANDS, EXECUTIONS, ORDERS)

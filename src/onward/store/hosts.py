@@ -144,6 +144,7 @@ class HostOutcome(StrEnum):
     DELETED = "DELETED"
     STALE = "STALE"  # somebody has changed the host since
     IN_USE = "IN_USE"  # executions name the host; it can only be disabled
+    NOT_BLOCKED = "NOT_BLOCKED"  # there is no such block to be lifted
     UNKNOWN_HOST = "UNKNOWN_HOST"
 
 
@@ -152,6 +153,14 @@ class Changed(NamedTuple):
 
     outcome: HostOutcome
     host: Host | None
+
+
+class Ruled(NamedTuple):
+    """What became of a block on a host, and the version that the host has now, if there is one."""
+
+    outcome: HostOutcome
+    version: int | None
+    block: Block | None = None
 
 
 async def import_all(pool: Pool, hosts: Sequence[NewHost]) -> Imported:
@@ -262,17 +271,22 @@ async def block(
     host_id: int,
     command_type: str,
     *,
+    version: int,
     reason: str,
     owner: str,
     expires_at: datetime | None,
-) -> Block | None:
-    """Forbid a command type on a host, in place of any former block; `None` without such a host.
+) -> Ruled:
+    """Forbid a command type on a host of this version, in place of any former block.
 
     What runs already goes on. The type need not exist yet.
     """
+    rule = (reason, owner, expires_at)
     with answering():
-        row = await pool.fetchrow(SQL["block"], host_id, command_type, reason, owner, expires_at)
-    return None if row is None else Block(*row)
+        row = await pool.fetchrow(SQL["block"], host_id, command_type, *rule, version)
+        if row is None:
+            return await _not_ruled(pool, host_id, version)
+    *block, now = row
+    return Ruled(HostOutcome.CHANGED, now, Block(*block))
 
 
 async def block_chosen(
@@ -304,10 +318,21 @@ async def lift_chosen(pool: Pool, selector: Selector, command_type: str) -> Chos
     return Chosen(*row)
 
 
-async def unblock(pool: Pool, host_id: int, command_type: str) -> bool:
-    """Allow a command type on a host again; false if it was not forbidden."""
+async def unblock(pool: Pool, host_id: int, command_type: str, *, version: int) -> Ruled:
+    """Allow a command type on a host of this version again."""
     with answering():
-        return await pool.fetchval(SQL["unblock"], host_id, command_type) is not None
+        now = await pool.fetchval(SQL["unblock"], host_id, command_type, version)
+        if now is None:
+            return await _not_ruled(pool, host_id, version)
+    return Ruled(HostOutcome.CHANGED, now)
+
+
+async def _not_ruled(pool: Pool, host_id: int, seen: int) -> Ruled:
+    row = await pool.fetchrow(SQL["get"], host_id)
+    if row is None:
+        return Ruled(HostOutcome.UNKNOWN_HOST, None)
+    stale = row["version"] != seen
+    return Ruled(HostOutcome.STALE if stale else HostOutcome.NOT_BLOCKED, row["version"])
 
 
 async def blocks_of(

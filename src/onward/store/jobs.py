@@ -72,6 +72,14 @@ class Edited(NamedTuple):
     cancelled: bool
 
 
+class Paused(NamedTuple):
+    """What became of holding a job back, or of letting it go on."""
+
+    version: int
+    paused: bool
+    changed: bool  # false: it has another version, or was so before, or is over
+
+
 class Cancellation(StrEnum):
     """What became of the wish to cancel a job."""
 
@@ -243,19 +251,26 @@ async def _cancel_waiting(where: Pool | Connection, job_id: int, source: str) ->
     return cancelled
 
 
-async def pause(pool: Pool, job_id: int, *, paused: bool, by: str) -> bool:
-    """Hold a job back from being planned and claimed, or let it go on; false if nothing changed."""
+async def pause(pool: Pool, job_id: int, *, version: int, paused: bool, by: str) -> Paused | None:
+    """Hold the job of this version back from being planned and claimed, or let it go on.
+
+    `None` when there is no such job.
+    """
     with answering():
-        return await pool.fetchval(SQL["pause"], job_id, paused, by) is not None
+        now = await pool.fetchval(SQL["pause"], job_id, paused, by, version)
+        if now is not None:
+            return Paused(now, paused=paused, changed=True)
+        row = await pool.fetchrow(SQL["held_back"], job_id)
+    return None if row is None else Paused(row["version"], paused=row["paused"], changed=False)
 
 
-async def plan(pool: Pool, job_id: int, *, batch: int) -> int:
-    """Queue the next executions of a job, as many as it may have; returns how many."""
+async def plan(pool: Pool, job_id: int, *, batch: int) -> list[int]:
+    """Queue the next executions of a job, as many as it may have; returns which."""
     with answering():
         async with pool.acquire() as connection, connection.transaction():
             if await connection.fetchval(SQL["lock_to_plan"], job_id) is None:
-                return 0
-            return len(await connection.fetch(SQL["plan"], job_id, batch))
+                return []
+            return [row["id"] for row in await connection.fetch(SQL["plan"], job_id, batch)]
 
 
 async def counts(pool: Pool, job_id: int) -> dict[str, int]:

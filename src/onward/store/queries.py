@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
 
-from onward.core.lifecycles import EXECUTION, LIFECYCLES
+from onward.core.lifecycles import EXECUTION, LIFECYCLES, ORDER
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -52,6 +52,8 @@ def rendered(text: str) -> str:
         ("{new}", f"'{EXECUTION.initial}'"),
         ("{queued}", f"'{queued}'"),
         ("{running}", f"'{running}'"),
+        ("{open}", f"'{ORDER.initial}'"),
+        ("{filled}", f"'{ORDER.moves['fill'].target}'"),
         ("{unsuccessful}", ", ".join(f"'{status}'" for status in sorted(unsuccessful))),
     ):
         text = text.replace(form, filled)

@@ -8,7 +8,13 @@ from typing import Final
 from onward.store.database import Connection
 
 # The tables that are partitioned by month.
-MONTHLY: Final = ("timeline", "job_timeline", "execution_timeline", "execution_logs")
+MONTHLY: Final = (
+    "timeline",
+    "job_timeline",
+    "execution_timeline",
+    "execution_logs",
+    "order_timeline",
+)
 _AHEAD: Final = 3  # months; a process that runs longer without anybody opening uses the default
 
 Month = tuple[int, int]

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from celery import Celery, signals  # type: ignore[import-untyped]  # no types are published
+from celery import Celery, signals
 from redis.asyncio import Redis
 
 from onward.bench.peers.consumers import (
@@ -100,7 +100,7 @@ def _app(broker: str, times: array[float]) -> Any:  # noqa: ANN401 - Celery has 
     app = Celery("bench", broker=broker)
     app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=_PREFETCH)
 
-    @app.task(name=_TASK)  # type: ignore[untyped-decorator]  # as above
+    @app.task(name=_TASK)
     def noop() -> None:
         times.append(time.perf_counter())
 

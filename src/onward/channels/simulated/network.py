@@ -188,7 +188,12 @@ class Network:
 
 # The networks that have a name, each to be made with a seed.
 NETWORKS: Final[Mapping[str, Callable[[int], Network]]] = MappingProxyType(
-    {"calm": Network.calm, "bad": Network.bad, "terrible": Network.terrible}
+    {
+        "perfect": lambda seed: Network(seed=seed),
+        "calm": Network.calm,
+        "bad": Network.bad,
+        "terrible": Network.terrible,
+    }
 )
 
 

@@ -55,6 +55,29 @@ SELECT q.execution_id, q.host_id, q.read_only
          LIMIT 1) IS NULL
  LIMIT $2;
 
+-- name: wanted
+-- The oldest that may run on each of the hosts of these executions, if the host is free. It takes no
+-- lock and decides nothing: `claim` does.
+WITH held AS MATERIALIZED (
+    SELECT j.id FROM jobs j WHERE j.paused_at IS NOT NULL OR j.cancel_open
+)
+SELECT q.execution_id, q.host_id, q.read_only
+  FROM (SELECT DISTINCT e.host_id FROM executions e WHERE e.id = ANY ($1)) AS h
+ CROSS JOIN LATERAL (
+        SELECT q.execution_id, q.host_id, q.read_only
+          FROM queue q
+         WHERE q.host_id = h.host_id
+           AND q.due_at <= now()
+           AND q.job_id NOT IN (SELECT id FROM held)
+         ORDER BY q.execution_id
+         LIMIT 1
+       ) AS q
+ WHERE (SELECT r.execution_id
+          FROM runs r
+         WHERE r.host_id = h.host_id
+           AND NOT (r.read_only AND q.read_only)
+         LIMIT 1) IS NULL;
+
 -- name: heads
 -- What is next on hosts that this worker holds, if it wants the host for itself as well: the oldest
 -- that may run. Whoever would share the host waits until it has been let go.

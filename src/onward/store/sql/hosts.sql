@@ -119,10 +119,15 @@ DELETE FROM hosts h
 RETURNING h.id;
 
 -- name: block
--- The lock on the host makes its deletion and this take turns; without it, a host that is deleted
--- at this moment would be an error of the foreign key instead of a host that is not there.
+-- What is forbidden on a host is part of it, so the host has a new version. Of two who have seen the
+-- same one wins. Whoever writes a block has the row of its host first, so that this, its deletion
+-- and whatever else is done to the blocks of the host take turns.
 WITH host AS (
-    SELECT h.id, h.name FROM hosts h WHERE h.id = $1 FOR KEY SHARE
+    UPDATE hosts h
+       SET version = h.version + 1, updated_at = greatest(now(), h.updated_at)
+     WHERE h.id = $1
+       AND h.version = $6::bigint
+    RETURNING h.id, h.name, h.version
 ), made AS (
     INSERT INTO host_command_blocks AS b (host_id, command_type, reason, owner, expires_at)
     SELECT host.id, $2, $3, $4, $5::timestamptz FROM host
@@ -133,14 +138,15 @@ WITH host AS (
 ), {replanned}
 SELECT made.host_id, host.name AS host_name, made.command_type, made.reason, made.owner,
        made.created_at, made.expires_at,
-       made.expires_at IS NULL OR made.expires_at > now() AS in_force
+       made.expires_at IS NULL OR made.expires_at > now() AS in_force,
+       host.version
   FROM made
   JOIN host ON host.id = made.host_id;
 
 -- name: block_chosen
 -- A type is forbidden on every host that a selector chooses, disabled ones too, or on none if it
 -- names one that is not there. {chosen} is a condition over hosts `h`; its parameters begin at $6.
--- Hosts are locked in the order of their ids, and so are the blocks that are written behind them:
+-- Hosts are locked in the order of their names, as an import locks them, and the blocks behind them:
 -- two of these wait for each other in a line. Whoever is deleted meanwhile is no longer chosen.
 WITH missing AS MATERIALIZED (
     SELECT w.name
@@ -151,11 +157,16 @@ WITH missing AS MATERIALIZED (
       FROM hosts h
      WHERE NOT EXISTS (SELECT FROM missing)
        AND ({chosen})
-     ORDER BY h.id
-       FOR KEY SHARE OF h
+     ORDER BY h.name COLLATE "C"
+       FOR NO KEY UPDATE OF h
+), raised AS (
+    UPDATE hosts h
+       SET version = h.version + 1, updated_at = greatest(now(), h.updated_at)
+      FROM chosen c
+     WHERE h.id = c.id
 ), made AS (
     INSERT INTO host_command_blocks AS b (host_id, command_type, reason, owner, expires_at)
-    SELECT c.id, $1, $2, $3, $4::timestamptz FROM chosen c ORDER BY c.id
+    SELECT c.id, $1, $2, $3, $4::timestamptz FROM chosen c
         ON CONFLICT (host_id, command_type) DO UPDATE
        SET reason = excluded.reason, owner = excluded.owner, expires_at = excluded.expires_at,
            created_at = now()
@@ -165,36 +176,54 @@ SELECT (SELECT count(*) FROM chosen) AS chosen,
        ARRAY(SELECT name FROM missing ORDER BY name LIMIT 101) AS missing;
 
 -- name: lift_chosen
--- The blocks are locked in the order in which `block_chosen` writes them. {chosen} begins at $3.
+-- Hosts that have the block are locked as `block_chosen` locks them. {chosen} begins at $3.
 WITH missing AS MATERIALIZED (
     SELECT w.name
       FROM unnest($2::text[]) AS w (name)
      WHERE NOT EXISTS (SELECT FROM hosts h WHERE h.name = w.name)
 ), chosen AS MATERIALIZED (
     SELECT h.id FROM hosts h WHERE NOT EXISTS (SELECT FROM missing) AND ({chosen})
-), standing AS MATERIALIZED (
-    SELECT b.host_id
-      FROM host_command_blocks b
-      JOIN chosen c ON c.id = b.host_id
-     WHERE b.command_type = $1
-     ORDER BY b.host_id
-       FOR UPDATE OF b
+), blocked AS MATERIALIZED (
+    SELECT h.id
+      FROM hosts h
+      JOIN chosen c ON c.id = h.id
+     WHERE EXISTS (SELECT FROM host_command_blocks b WHERE b.host_id = h.id AND b.command_type = $1)
+     ORDER BY h.name COLLATE "C"
+       FOR NO KEY UPDATE OF h
 ), lifted AS (
     DELETE FROM host_command_blocks b
-     USING standing s
-     WHERE b.host_id = s.host_id
+     USING blocked
+     WHERE b.host_id = blocked.id
        AND b.command_type = $1
     RETURNING b.host_id
+), raised AS (
+    UPDATE hosts h
+       SET version = h.version + 1, updated_at = greatest(now(), h.updated_at)
+      FROM lifted l
+     WHERE h.id = l.host_id
 ), {replanned}
 SELECT (SELECT count(*) FROM chosen) AS chosen,
        ARRAY(SELECT name FROM missing ORDER BY name LIMIT 101) AS missing,
        (SELECT count(*) FROM lifted) AS lifted;
 
 -- name: unblock
-WITH lifted AS (
-    DELETE FROM host_command_blocks WHERE host_id = $1 AND command_type = $2 RETURNING host_id
+-- Whoever takes a block away first gives its host a new version, so that after a wait for the row
+-- the version is another one, and nothing is said about a block that was already gone.
+WITH host AS (
+    UPDATE hosts h
+       SET version = h.version + 1, updated_at = greatest(now(), h.updated_at)
+     WHERE h.id = $1
+       AND h.version = $3::bigint
+       AND EXISTS (SELECT FROM host_command_blocks b WHERE b.host_id = $1 AND b.command_type = $2)
+    RETURNING h.id, h.version
+), lifted AS (
+    DELETE FROM host_command_blocks b
+     USING host
+     WHERE b.host_id = host.id
+       AND b.command_type = $2
+    RETURNING b.host_id
 ), {replanned}
-SELECT host_id FROM lifted;
+SELECT version FROM host;
 
 -- name: blocks_of
 SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.created_at,

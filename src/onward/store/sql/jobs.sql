@@ -199,11 +199,13 @@ UPDATE jobs
         HAVING sum(c.n) <> 0);
 
 -- name: pause
+-- Of two who have seen the same version one wins; a job that is as it should be is left alone.
 WITH changed AS (
     UPDATE jobs
        SET paused_at = CASE WHEN $2 THEN now() END,
            version = version + 1, updated_at = now()
      WHERE id = $1
+       AND version = $4::bigint
        AND (paused_at IS NOT NULL) <> $2
        -- There is nothing to hold back of a job that is over.
        AND (NOT $2 OR cancelled_at IS NULL AND EXISTS (
@@ -211,14 +213,18 @@ WITH changed AS (
              WHERE c.job_id = $1 AND c.status IN ({new}, {queued}, {running})
              GROUP BY c.status
             HAVING sum(c.n) <> 0))
-    RETURNING id
+    RETURNING id, version
 ), noted AS (
     INSERT INTO job_timeline (job_id, event, by)
     SELECT id, CASE WHEN $2 THEN 'pause' ELSE 'resume' END, $3 FROM changed
 ), told AS (
     INSERT INTO outbox (topic, job_id) SELECT 'plan_job', id FROM changed WHERE NOT $2
 )
-SELECT id FROM changed;
+SELECT version FROM changed;
+
+-- name: held_back
+-- How a job stands, for whoever wanted to hold it back or let it go on and changed nothing.
+SELECT version, paused_at IS NOT NULL AS paused FROM jobs WHERE id = $1;
 
 -- name: lock_to_plan
 -- The lock on the job's row makes two planners of one job take turns, so that both together stay

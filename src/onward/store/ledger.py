@@ -1,0 +1,157 @@
+"""Accounts and the ledger behind them: what somebody has, what changed it, and whether it adds up.
+
+An account is kept for one user and one asset: a currency, counted in minor units, or an item,
+counted in pieces. Every change is an operation, and every operation is made of transfers, which
+take from one place what they give to another. What an account says can be derived from them.
+
+A change names the version that its caller saw. The comparison is part of the UPDATE itself, so no
+lock in front of it decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, Literal, NamedTuple
+
+from onward.store import queries
+from onward.store.database import Pool, answering
+
+SQL = queries.load("ledger.sql")
+
+BALANCE_MAX: Final = 10**15  # what a deposit may bring an account to
+_LAST: Final = 2**63 - 1
+
+PostKind = Literal["deposit", "withdraw", "issue"]
+
+
+class Outcome(StrEnum):
+    """What became of a change that somebody asked for."""
+
+    OK = "OK"
+    STALE = "STALE"  # it is no longer the version that was seen
+    INSUFFICIENT = "INSUFFICIENT"  # it would pass the floor
+    TOO_MUCH = "TOO_MUCH"  # it would pass what an account can hold
+    REPEATED = "REPEATED"  # it was done before: this is the first answer
+    KEY_REUSED = "KEY_REUSED"  # its key stands for another request
+    RUNNING = "RUNNING"  # another with the same key is under way
+
+
+class Account(NamedTuple):
+    """What somebody has of an asset now."""
+
+    available: int
+    held: int  # set aside for open orders
+    version: int
+    updated_at: datetime | None  # none, if nothing has ever happened
+
+
+class Posted(NamedTuple):
+    """What became of a deposit or a withdrawal, and the account then."""
+
+    outcome: Outcome
+    operation_id: int | None
+    at: datetime | None
+    available: int | None
+    held: int | None
+    version: int | None
+    request: str | None  # what the key stands for, if it stands for something else
+
+
+class Operation(NamedTuple):
+    """Something that was done with an account, and how it left it."""
+
+    id: int
+    at: datetime
+    kind: str
+    asset: str
+    amount: int
+    order_id: int | None
+    available: int
+    held: int
+    version: int
+
+
+class Holding(NamedTuple):
+    """How many pieces of an item somebody has."""
+
+    item_id: int
+    available: int
+    held: int
+
+
+def item_asset(item_id: int) -> str:
+    """Name an item as an asset."""
+    return f"item:{item_id}"
+
+
+async def account(pool: Pool, user: str, asset: str) -> Account:
+    """Return an account as it is; one that nothing has happened to is empty."""
+    with answering():
+        row = await pool.fetchrow(SQL["account"], user, asset)
+    assert row is not None  # noqa: S101 - an aggregate has a row
+    return Account(*row)
+
+
+async def post(
+    pool: Pool,
+    user: str,
+    asset: str,
+    *,
+    kind: PostKind,
+    amount: int,
+    version: int | None,
+    key: str | None,
+    by: str | None = None,
+) -> Posted:
+    """Bring something in from outside, or take it there; one transaction, one round trip.
+
+    With a `version`, only if it is the present one. With a `key`, a repeat gets the first answer,
+    whatever the version is by now. Keys are those of whoever asks: the user, or else `by`.
+    """
+    by, whose = (user, "") if by is None else (by, f" for {user}")
+    asked = (None,) * 3 if key is None else (by, key, f"{kind} {amount} {asset}{whose}")
+    with answering():
+        row = await pool.fetchrow(
+            SQL["post"], user, asset, version, kind, amount, BALANCE_MAX, *asked
+        )
+    assert row is not None  # noqa: S101 - the function answers every call
+    return Posted(Outcome(row[0]), *row[1:])
+
+
+async def holdings(pool: Pool, user: str, *, after: int, limit: int) -> list[Holding]:
+    """Return what somebody has of each item, in the order of the items."""
+    with answering():
+        rows = await pool.fetch(SQL["holdings"], user, after, limit)
+    return [
+        Holding(int(asset.removeprefix("item:")), available, held)
+        for asset, available, held in rows
+    ]
+
+
+async def operation(pool: Pool, user: str, operation_id: int) -> Operation | None:
+    """Return one operation of a user's own."""
+    with answering():
+        row = await pool.fetchrow(SQL["operation"], user, operation_id)
+    return None if row is None else Operation(*row)
+
+
+async def operations(pool: Pool, user: str, *, limit: int, before: int = _LAST) -> list[Operation]:
+    """Return a user's own operations, the newest first."""
+    with answering():
+        return [Operation(*row) for row in await pool.fetch(SQL["operations"], user, before, limit)]
+
+
+async def fold(pool: Pool, *, limit: int) -> int:
+    """Add up what deals have changed, the oldest first; returns how many accounts it was for.
+
+    Whoever asks for an account adds it up anyway: this keeps what has to be added up short.
+    """
+    with answering():
+        changed: Sequence[tuple[str, str]] = [
+            (row["user_id"], row["asset"]) for row in await pool.fetch(SQL["changed"], limit)
+        ]
+        for user, asset in changed:
+            await pool.execute(SQL["fold"], user, asset)
+    return len(changed)
