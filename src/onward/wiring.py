@@ -15,6 +15,7 @@ from onward.errors import NotOpen, ServerUnreachable
 from onward.settings import Settings
 from onward.store import database, schema
 from onward.store.commands import Commands
+from onward.store.ledger import Posts
 from onward.store.locks import Locks
 from onward.store.valkey import check as check_redis
 from onward.trading.tokens import Tokens
@@ -33,6 +34,7 @@ class Onward:
     commands: Commands
     locks: Locks
     tokens: Tokens
+    posts: Posts
 
 
 # Whoever was opened by the code around us; and, for code that runs in a context of its own (a
@@ -76,7 +78,9 @@ async def open(  # noqa: A001 - `onward.open()` is the name users read
         stack.push_async_callback(locks.close)
         tokens = Tokens(pool, redis_url)
         stack.push_async_callback(tokens.close)
-        opened = Onward(settings, url, redis_url, commands, locks, tokens)
+        posts = Posts(pool, wait_s=settings.group_commit_ms / 1_000)
+        stack.push_async_callback(posts.close)
+        opened = Onward(settings, url, redis_url, commands, locks, tokens, posts)
         _opened.append(opened)
         stack.callback(_opened.remove, opened)
         token = _around.set(opened)

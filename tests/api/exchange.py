@@ -111,9 +111,7 @@ class Trader:
         """Give them something to trade with, from outside."""
         for asset, amount in (("EUR", money), (item_asset(ITEM), pieces)):
             if amount:
-                await ledger.post(
-                    self.pool, self.name, asset, kind="issue", amount=amount, version=None, key=None
-                )
+                await ledger.post(self.pool, ledger.Post(self.name, asset, None, "issue", amount))
         return self
 
 

@@ -45,6 +45,7 @@ _ORDER: Final = 10**9  # no order that is placed meanwhile gets there
 _TRADING: Final = f"""
     DELETE FROM accounts; DELETE FROM account_changes; DELETE FROM operations;
     DELETE FROM transfers; DELETE FROM orders; DELETE FROM order_timeline; DELETE FROM arrivals;
+    DELETE FROM book;
     DELETE FROM order_tokens; DELETE FROM deals;
     INSERT INTO accounts (user_id, asset, available, held)
     VALUES ('{TRADER}', 'EUR', 1000000, 1002), ('{TRADER}', 'item:7', 10, 1);

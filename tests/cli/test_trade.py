@@ -178,7 +178,7 @@ def test_a_folder_that_holds_something_is_not_used(temporary: Path):
 
 async def test_books_that_are_right_are_said_to_be_and_a_cent_too_much_is_found(database_url: str):
     async with database.pooled(database_url, size=1) as pool:
-        await ledger.post(pool, "ann", "EUR", kind="deposit", amount=1_250, version=1, key=None)
+        await ledger.post(pool, ledger.Post("ann", "EUR", 1, "deposit", 1_250))
         right = trade_check(database_url)
         assert (right.returncode, right.stderr) == (0, "")
         assert "1 operations on 1 accounts, 0 deals, 0 open orders" in right.stdout

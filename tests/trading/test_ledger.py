@@ -33,7 +33,8 @@ async def post(
     version: int | None = None,
     key: str | None = None,
 ) -> ledger.Posted:
-    return await ledger.post(pool, user, "EUR", kind=kind, amount=amount, version=version, key=key)
+    wanted = ledger.new_post(user, "EUR", kind=kind, amount=amount, version=version, key=key)
+    return await ledger.post(pool, wanted)
 
 
 async def add_up(pool: Pool) -> None:

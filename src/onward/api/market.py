@@ -165,8 +165,7 @@ async def issue_items(request: StrictRequest) -> Response:
         request, {"user_id": inputs.name, "item_id": money.item, "quantity": money.pieces}
     )
     user, asset, quantity = given["user_id"], ledger.item_asset(given["item_id"]), given["quantity"]
-    posted = await ledger.post(
-        services_of(request).pool,
+    wanted = ledger.new_post(
         user,
         asset,
         kind="issue",
@@ -175,6 +174,7 @@ async def issue_items(request: StrictRequest) -> Response:
         key=key,
         by=caller_of(request).person,
     )
+    posted = await services_of(request).market.posts.post(wanted)
     idempotency.refuse(posted.outcome, posted.request)
     if posted.outcome is Outcome.TOO_MUCH:
         raise too_large(posted.available)

@@ -1,9 +1,9 @@
 """Many clients who want the same account at the same moment, with a lock in front and without.
 
-Each of them withdraws a cent, again and again, until there is none left. Whoever is told that the
-account has changed tries again with the version that they were told; whoever is told that another
-holds the lock tries again as they are. Without the lock they wait for each other at the row, and
-learn then that they have lost.
+Each of them looks at the account and withdraws a cent from what they saw, again and again, until
+there is none left. Whoever is told when to come again does so; whoever is told that the account has
+changed looks again at once. Without the lock they wait for each other at the row, and learn then
+that they have lost. The time counts until the last cent is gone.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from onward.store.keys import Keys
 from onward.trading.audit import audit
 
 _PATH: Final = "/api/v1/billing/withdraw"
+_ACCOUNT: Final = "/api/v1/billing/account"
 _CURRENCY: Final = "EUR"
+_ONE: Final = {"amount": 1, "currency": _CURRENCY}
 _PERSON: Final = "everybody"
 _ANSWER_AT_MOST: Final = 0.2
-_TAG: Final = b"\r\netag: "
 _DONE, _LOCKED, _CHANGED, _EMPTY = "202", "409", "412", "422"
 
 
@@ -131,9 +132,7 @@ async def _fill(pool: Pool, cents: int) -> None:
     account = await ledger.account(pool, _PERSON, _CURRENCY)
     if account.available:
         raise InvariantBroken(f"{account.available} cents were left by clients that had to stop")
-    await ledger.post(
-        pool, _PERSON, _CURRENCY, kind="deposit", amount=cents, version=None, key=None
-    )
+    await ledger.post(pool, ledger.Post(_PERSON, _CURRENCY, None, "deposit", cents))
 
 
 async def _rush(port: int, key: str, sizes: Sizes) -> Rush:
@@ -156,32 +155,56 @@ def _shown(rush: Rush) -> str:
     return f"{rush.seconds:.2f} s; {', '.join(told)}"
 
 
-async def _client(port: int, key: str, times: dict[str, list[float]]) -> None:
+class _Times:
+    """When the last cent was gone, and how long each answer took."""
+
+    def __init__(self) -> None:
+        self.start = self.last = time.perf_counter()
+        self.answers: dict[str, list[float]] = {}
+
+    def add(self, status: str, asked_at: float) -> None:
+        now = time.perf_counter()
+        self.answers.setdefault(status, []).append(now - asked_at)
+        if status == _DONE:
+            self.last = now
+
+
+def _field(head: bytes, name: str) -> str:
+    """Return a field of a head in lower case; nothing, if it has none."""
+    return head.partition(f"\r\n{name}: ".encode())[2].partition(b"\r\n")[0].decode()
+
+
+async def _client(port: int, key: str, rush: _Times) -> None:
     """Withdraw until there is nothing left."""
     reader, writer = await asyncio.open_connection(HOST, port)
-    tag = '"1"'
-    body = {"amount": 1, "currency": _CURRENCY}
-    status = ""
-    while status != _EMPTY:
-        start = time.perf_counter()
-        writer.write(request(_PATH, body, key=key, seen=tag))
+
+    async def answered(wanted: bytes) -> tuple[str, bytes]:
+        """Return the status of an answer, and its head."""
+        writer.write(wanted)
         head = await reader.readuntil(HEAD_END)
         await reader.readexactly(length_of(head))
-        status = head[STATUS].decode()
-        times.setdefault(status, []).append(time.perf_counter() - start)
-        if found := head.lower().partition(_TAG)[2]:
-            tag = found.partition(b"\r\n")[0].decode()
+        return head[STATUS].decode(), head.lower()
+
+    look = (
+        f"GET {_ACCOUNT} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {key}\r\n\r\n"
+    ).encode()
+    status = ""
+    while status != _EMPTY:
+        _, seen = await answered(look)
+        start = time.perf_counter()
+        status, head = await answered(request(_PATH, _ONE, key=key, seen=_field(seen, "etag")))
+        rush.add(status, start)
+        if again_s := _field(head, "retry-after"):
+            await asyncio.sleep(float(again_s))
     writer.close()
     await writer.wait_closed()
 
 
 async def _clients(port: str, key: str, count: str) -> None:
-    times: dict[str, list[float]] = {}
-    start = time.perf_counter()
-    await asyncio.gather(*(_client(int(port), key, times) for _ in range(int(count))))
-    seconds = time.perf_counter() - start
-    answers = {status: (len(each), sum(each) / len(each)) for status, each in times.items()}
-    sys.stdout.write(json.dumps({"seconds": seconds, "answers": answers}))
+    rush = _Times()
+    await asyncio.gather(*(_client(int(port), key, rush) for _ in range(int(count))))
+    told = {status: (len(each), sum(each) / len(each)) for status, each in rush.answers.items()}
+    sys.stdout.write(json.dumps({"seconds": rush.last - rush.start, "answers": told}))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from onward.scratch import new_database, scratch_servers
 from onward.settings import Settings
 from onward.store import orders
 from onward.store.database import Pool, pooled
+from onward.trading.matching import ARRIVALS_MAX
 
 _AT_LEAST: Final = 0.5
 _AT_MOST: Final = 1.3
@@ -46,7 +47,7 @@ class Sizes:
     """How much is measured."""
 
     matchers: int = 8
-    limit: int = 16  # arrivals in one transaction, as matchers of the service take them
+    limit: int = ARRIVALS_MAX  # in one transaction, as matchers of the service take them
     calls: int = 125  # of each matcher, in one round
     rounds: int = 4
     long: int = 1_000_000

@@ -96,15 +96,8 @@ async def _traders(pool: Pool, count: int) -> list[str]:
     for number in range(count):
         _, key = await keys.make("bench", person=f"trader-{number}", role="trader", by="bench")
         made.append(key)
-        await ledger.post(
-            pool,
-            f"trader-{number}",
-            _CURRENCY,
-            kind="deposit",
-            amount=_MUCH,
-            version=None,
-            key=None,
-        )
+        endowment = ledger.Post(f"trader-{number}", _CURRENCY, None, "deposit", _MUCH)
+        await ledger.post(pool, endowment)
     return made
 
 

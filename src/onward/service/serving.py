@@ -23,5 +23,11 @@ def services(
         commands=opened.commands,
         keys=Keys(pool),
         locks=opened.locks,
-        market=Market(pool, opened.tokens, currencies(settings.currencies), settings.commission_bp),
+        market=Market(
+            pool,
+            opened.tokens,
+            opened.posts,
+            currencies(settings.currencies),
+            settings.commission_bp,
+        ),
     )

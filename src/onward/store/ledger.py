@@ -17,11 +17,13 @@ from typing import Final, Literal, NamedTuple
 
 from onward.store import queries
 from onward.store.database import Pool, answering
+from onward.store.group_commit import GroupCommit
 
 SQL = queries.load("ledger.sql")
 
 BALANCE_MAX: Final = 10**15  # what a deposit may bring an account to
 _LAST: Final = 2**63 - 1
+_GROUP_MAX: Final = 200
 
 PostKind = Literal["deposit", "withdraw", "issue"]
 
@@ -94,8 +96,22 @@ async def account(pool: Pool, user: str, asset: str) -> Account:
     return Account(*row)
 
 
-async def post(
-    pool: Pool,
+class Post(NamedTuple):
+    """Something to be brought in from outside, or taken there."""
+
+    user: str
+    asset: str
+    version: int | None  # only if it is the present one; none takes any
+    kind: PostKind
+    amount: int
+    # Whose key it is, the key, and what it stands for; a repeat gets the first answer, whatever the
+    # version is by now.
+    by: str | None = None
+    key: str | None = None
+    request: str | None = None
+
+
+def new_post(
     user: str,
     asset: str,
     *,
@@ -104,20 +120,60 @@ async def post(
     version: int | None,
     key: str | None,
     by: str | None = None,
-) -> Posted:
+) -> Post:
+    """Make a post. Its key, if it has one, is that of whoever asks: the user, or else `by`."""
+    if key is None:
+        return Post(user, asset, version, kind, amount)
+    by, whose = (user, "") if by is None else (by, f" for {user}")
+    return Post(user, asset, version, kind, amount, by, key, f"{kind} {amount} {asset}{whose}")
+
+
+async def post(pool: Pool, wanted: Post) -> Posted:
     """Bring something in from outside, or take it there; one transaction, one round trip.
 
-    With a `version`, only if it is the present one. With a `key`, a repeat gets the first answer,
-    whatever the version is by now. Keys are those of whoever asks: the user, or else `by`.
+    If another has locked the account, it is waited for.
     """
-    by, whose = (user, "") if by is None else (by, f" for {user}")
-    asked = (None,) * 3 if key is None else (by, key, f"{kind} {amount} {asset}{whose}")
+    *what, by, key, request = wanted
     with answering():
-        row = await pool.fetchrow(
-            SQL["post"], user, asset, version, kind, amount, BALANCE_MAX, *asked
-        )
+        row = await pool.fetchrow(SQL["post"], *what, BALANCE_MAX, by, key, request)
     assert row is not None  # noqa: S101 - the function answers every call
     return Posted(Outcome(row[0]), *row[1:])
+
+
+class Posts:
+    """Posts that come at about the same moment share a statement and a COMMIT."""
+
+    def __init__(self, pool: Pool, *, wait_s: float) -> None:
+        self._pool = pool
+        self._group: GroupCommit[Post, Posted | None] = GroupCommit(
+            self._commit, wait_s=wait_s, group_max=_GROUP_MAX
+        )
+
+    async def post(self, wanted: Post) -> Posted:
+        """Return what became of a post, after the COMMIT that carries it.
+
+        Whoever is cancelled takes nothing back: it may be on its way.
+        """
+        # Who was left out waits for their account alone.
+        return await self._group.submit(wanted) or await post(self._pool, wanted)
+
+    async def close(self) -> None:
+        """Wait until everything that was handed in has been answered."""
+        await self._group.drain()
+
+    async def _commit(self, group: Sequence[Post]) -> Sequence[Posted | None]:
+        if len(group) == 1:
+            return [await post(self._pool, group[0])]
+        # All groups lock accounts in one order, so that none of them wait for each other in a ring.
+        order = sorted(range(len(group)), key=lambda at: group[at][:2])
+        columns = zip(*(group[at] for at in order), strict=True)
+        with answering():
+            rows = await self._pool.fetch(SQL["post_all"], *columns, BALANCE_MAX)
+        answers = list[Posted | None]([None] * len(group))
+        for at, row in zip(order, rows, strict=True):
+            if row[0] is not None:
+                answers[at] = Posted(Outcome(row[0]), *row[1:])
+        return answers
 
 
 async def holdings(pool: Pool, user: str, *, after: int, limit: int) -> list[Holding]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from onward.store import orders
 from onward.store.database import Connection, Pool, answering
 from onward.store.ledger import SQL
 
@@ -59,6 +60,12 @@ async def _faults(connection: Connection) -> AsyncIterator[str]:
         yield f"order {order_id} is not what its deal and its payment say"
     for (operation_id,) in await connection.fetch(SQL["wrong_payments"], _SHOWN):
         yield f"operation {operation_id} did not move what its deal says"
+    for (operation_id,) in await connection.fetch(SQL["nowhere"], _SHOWN):
+        yield f"operation {operation_id} moved something from or to a place that there is not"
+    for (order_id,) in await connection.fetch(orders.SQL["misplaced"], _SHOWN):
+        yield f"order {order_id} is open and not in the book, or in the book and not open"
+    for buy, sell in await connection.fetch(orders.SQL["crossed"], _SHOWN):
+        yield f"orders {buy} and {sell} could meet, and nobody looks at them"
 
 
 def _unequal(totals: dict[str, dict[str, int]]) -> Iterator[str]:

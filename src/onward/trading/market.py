@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from onward.core.verdicts import Transition
 from onward.store import orders
 from onward.store.database import Pool
-from onward.store.ledger import Outcome
+from onward.store.ledger import Outcome, Posts
 from onward.store.orders import NewOrder, OrderState, Placed, Side
 from onward.trading.tokens import Tokens
 
@@ -20,6 +20,7 @@ class Market:
 
     pool: Pool
     tokens: Tokens
+    posts: Posts
     currencies: tuple[str, ...]  # the first one is meant when none is named
     commission_bp: int  # hundredths of a percent, of either side
     arrived: asyncio.Event = field(default_factory=asyncio.Event)  # a hint for matchers

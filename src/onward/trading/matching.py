@@ -17,7 +17,7 @@ from onward.errors import ServerProblem
 from onward.store import ledger, orders
 from onward.store.database import Pool
 
-_ARRIVALS_MAX: Final = 16  # in one transaction: more of them keep what they have locked for longer
+ARRIVALS_MAX: Final = 16  # in one transaction: more of them keep what they have locked for longer
 _FOLDS_MAX: Final = 100
 _POLL_S: Final = 0.2  # between looks for orders that other processes have placed
 _AGAIN_S: Final = 0.02
@@ -40,8 +40,8 @@ async def match_until(stopping: asyncio.Event, pool: Pool, *, arrived: asyncio.E
 
 async def match_once(pool: Pool) -> float:
     """Match some of what has arrived; returns the seconds until it is worth another look."""
-    matched = await orders.match(pool, limit=_ARRIVALS_MAX, again_s=_AGAIN_S)
-    if matched.arrivals == _ARRIVALS_MAX:
+    matched = await orders.match(pool, limit=ARRIVALS_MAX, again_s=_AGAIN_S)
+    if matched.arrivals == ARRIVALS_MAX:
         return 0.0
     return _AGAIN_S if matched.again else _POLL_S
 

@@ -4,6 +4,9 @@ SELECT available, held, version, updated_at FROM account_v1($1, $2);
 -- name: post
 SELECT * FROM post_v1($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
+-- name: post_all
+SELECT * FROM post_all_v1($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
 -- name: holdings
 -- What somebody has of each item, in the order of the items.
 SELECT a.asset, n.available, n.held
@@ -157,6 +160,17 @@ SELECT DISTINCT operation_id
   FROM wanted
   FULL JOIN moved USING (operation_id, asset, part, user_id)
  WHERE wanted.amount IS DISTINCT FROM moved.amount
+ LIMIT $1;
+
+-- name: nowhere
+-- Transfers from or to what is no place: a user has two, nobody has two, and there are no others.
+SELECT t.operation_id
+  FROM transfers t
+ WHERE (t.from_part, t.from_user) = (t.to_part, t.to_user)
+    OR NOT CASE WHEN t.from_user = '' THEN t.from_part IN ('outside', 'fees')
+                ELSE t.from_part IN ('available', 'held') END
+    OR NOT CASE WHEN t.to_user = '' THEN t.to_part IN ('outside', 'fees')
+                ELSE t.to_part IN ('available', 'held') END
  LIMIT $1;
 
 -- name: totals

@@ -6,14 +6,19 @@ ALTER TABLE onward.api_keys
 
 -- What somebody has of one asset: a currency, in minor units, or an item, in pieces. It can be
 -- derived from the transfers at any time; it is kept because a withdrawal has to ask it.
+--
+-- Here and below, few rules are written as constraints: each is read and compiled for every
+-- statement, and together they took a quarter of the time of a withdrawal. The floor is one of them;
+-- what else must hold is derived and compared by the audit.
 CREATE TABLE onward.accounts (
-    user_id    text        NOT NULL CHECK (length(user_id) BETWEEN 1 AND 255),
-    asset      text        NOT NULL CHECK (asset ~ '^([A-Z]{3}|item:[1-9][0-9]*)$'),
-    available  bigint      NOT NULL DEFAULT 0 CHECK (available >= 0), -- the floor
-    held       bigint      NOT NULL DEFAULT 0 CHECK (held >= 0), -- set aside for open orders
+    user_id    text        NOT NULL,
+    asset      text        NOT NULL, -- such as EUR, or item:7
+    available  bigint      NOT NULL DEFAULT 0,
+    held       bigint      NOT NULL DEFAULT 0, -- set aside for open orders
     version    bigint      NOT NULL DEFAULT 1,
     updated_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (user_id, asset)
+    PRIMARY KEY (user_id, asset),
+    CONSTRAINT accounts_floor CHECK (available >= 0 AND held >= 0)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
 -- What deals have changed and nobody has added up yet. A deal only ever gives, or takes what was
@@ -34,23 +39,19 @@ CREATE INDEX account_changes_account ON onward.account_changes (user_id, asset);
 CREATE TABLE onward.operations (
     id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at        timestamptz NOT NULL,
-    kind      text        NOT NULL
-        CHECK (kind IN ('deposit', 'withdraw', 'issue', 'hold', 'release', 'deal')),
+    kind      text        NOT NULL, -- deposit, withdraw, issue, hold, release or deal
     user_id   text        NOT NULL, -- whose account it is; the market's own are nobody's
     asset     text        NOT NULL,
-    amount    bigint      NOT NULL CHECK (amount > 0),
+    amount    bigint      NOT NULL,
     order_id  bigint,
     -- The caller's own name of the request, and the request: a repeat gets the first answer.
     asked_by  text,
-    key       text        CHECK (length(key) BETWEEN 1 AND 255),
+    key       text,
     request   text,
     -- The account as the operation left it.
     available bigint,
     held      bigint,
-    version   bigint,
-    CHECK ((kind = 'deal') = (user_id = '')),
-    CHECK ((key IS NULL) = (request IS NULL)),
-    CHECK ((key IS NULL) = (asked_by IS NULL))
+    version   bigint
 );
 CREATE UNIQUE INDEX operations_key ON onward.operations (asked_by, key) WHERE key IS NOT NULL;
 CREATE INDEX operations_user ON onward.operations (user_id, id) WHERE user_id <> '';
@@ -62,14 +63,11 @@ CREATE TABLE onward.transfers (
     n            smallint NOT NULL,
     asset        text     NOT NULL,
     amount       bigint   NOT NULL CHECK (amount > 0),
-    from_part    text     NOT NULL CHECK (from_part IN ('available', 'held', 'outside', 'fees')),
+    from_part    text     NOT NULL, -- available or held, of a user; outside or fees, of nobody
     from_user    text     NOT NULL DEFAULT '',
-    to_part      text     NOT NULL CHECK (to_part IN ('available', 'held', 'outside', 'fees')),
+    to_part      text     NOT NULL,
     to_user      text     NOT NULL DEFAULT '',
-    PRIMARY KEY (operation_id, n),
-    CHECK ((from_part IN ('available', 'held')) = (from_user <> '')),
-    CHECK ((to_part IN ('available', 'held')) = (to_user <> '')),
-    CHECK ((from_part, from_user) <> (to_part, to_user))
+    PRIMARY KEY (operation_id, n)
 );
 
 -- The same as entries: two for each transfer, which sum to zero.
