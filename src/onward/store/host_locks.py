@@ -55,8 +55,7 @@ class HostLocks:
             if not open_to_us:
                 return set()
             hosts, sharing = zip(*open_to_us, strict=True)
-            with database.answering():
-                taken = {row["id"] for row in await connection.fetch(_TAKE, hosts, sharing)}
+            taken = await self._taken(connection, hosts, sharing)
             for host, shared in open_to_us:
                 if host in taken:
                     self._hold(host, shared=shared)
@@ -82,6 +81,21 @@ class HostLocks:
         async with self._turn:
             if self._connection is not None:
                 await self._connection.close()
+
+    async def _taken(
+        self,
+        connection: asyncpg.Connection[asyncpg.Record],
+        hosts: Sequence[int],
+        sharing: Sequence[bool],
+    ) -> set[int]:
+        try:
+            with database.answering():
+                return {row["id"] for row in await connection.fetch(_TAKE, hosts, sharing)}
+        except BaseException:
+            # Some may have been taken, and nobody knows which: they go with the connection, and
+            # what was held before is taken again with the next one.
+            connection.terminate()
+            raise
 
     def _hold(self, host: int, *, shared: bool) -> None:
         if shared:
