@@ -122,6 +122,7 @@ async def test_every_role_gets_where_its_permissions_reach_and_nowhere_else(
         Role.viewer: {Permission.READ},
         Role.operator: {Permission.READ, Permission.RUN, Permission.MANAGE, Permission.REPORT},
         Role.approver: {Permission.READ, Permission.APPROVE},
+        Role.trader: {Permission.TRADE},
         Role.admin: set(asked),
     } == GRANTS
 

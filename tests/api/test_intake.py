@@ -372,6 +372,8 @@ def test_bodies_and_answers_are_described_with_examples(app: FastAPI):
         ("post", "/jobs/{job_id}/approve"): True,
         ("post", "/jobs/{job_id}/reject"): True,
         ("patch", "/jobs/{job_id}"): True,
+        ("post", "/jobs/{job_id}/pause"): True,
+        ("post", "/jobs/{job_id}/resume"): True,
     }
 
 
@@ -383,7 +385,10 @@ async def test_who_may_send_jobs_and_who_may_look_at_plans(
 ):
     await fleet.hosts(1)
     may = {Role.viewer: False, Role.approver: False, Role.operator: True, Role.admin: True}
-    for role in Role:
+    async with calling(app, await key_for(Role.trader)) as trader:
+        told(await trader.post(PLAN, json=GOOD), 403, "permission-missing")
+        told(await trader.post(WEBHOOK, json=fleet.body()), 403, "permission-missing")
+    for role in may:
         async with calling(app, await key_for(role)) as client:
             plan = await client.post(PLAN, json=GOOD)
             assert plan.status_code == 200, role

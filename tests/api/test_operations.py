@@ -309,12 +309,14 @@ async def test_the_table_of_bad_input(client: httpx2.AsyncClient, tried: Tried):
     tried("bad requests about operations", len(bad) + 4 * 6, "all refused in words")
 
 
-async def test_every_role_may_look_and_nobody_without_one(
+async def test_every_role_of_the_fleet_may_look_and_nobody_else(
     app: FastAPI, nobody: httpx2.AsyncClient, key_for: KeyFor
 ):
     for path in ("/workers", "/metrics"):
         told(await nobody.get(path), 401, "key-missing")
-        for role in Role:
+        async with calling(app, await key_for(Role.trader)) as trader:
+            told(await trader.get(path), 403, "permission-missing")
+        for role in set(Role) - {Role.trader}:
             assert Permission.READ in GRANTS[role]
             async with calling(app, await key_for(role)) as somebody:
                 assert (await somebody.get(path)).status_code == 200
