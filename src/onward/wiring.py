@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import asyncpg
+import structlog
 
 from onward.errors import NotOpen, ServerUnreachable
 from onward.settings import Settings
@@ -22,6 +23,9 @@ from onward.trading.tokens import Tokens
 
 if TYPE_CHECKING:
     from onward.embedded import Servers
+
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.wiring")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,13 @@ def current() -> Onward:
 
 @asynccontextmanager
 async def open(  # noqa: A001 - `onward.open()` is the name users read
-    settings: Settings | None = None, *, valkey: bool = False
+    settings: Settings | None = None, *, valkey: bool = False, may_be_away: bool = False
 ) -> AsyncIterator[Onward]:
     """Open Onward: on the embedded PostgreSQL, or on the one that the settings name.
 
     With `valkey`, a Valkey or Redis as well: the embedded one, or the one that the settings name.
+    It only helps: a service that is started while the one of its settings is away does without it
+    for a while, if it `may_be_away`.
 
     The database is migrated first if it needs to be. On leaving, calls that still wait are
     answered, and the embedded server is stopped if nobody else uses it.
@@ -66,7 +72,7 @@ async def open(  # noqa: A001 - `onward.open()` is the name users read
         url, redis_url = await _servers(stack, settings, valkey=valkey)
         await _prepare(url, settings)
         if redis_url:
-            await check_redis(redis_url)
+            await _look_for(redis_url, may_be_away=may_be_away)
         pool = await stack.enter_async_context(database.pooled(url, size=settings.pool_size))
         commands = Commands(
             pool,
@@ -92,6 +98,15 @@ async def open(  # noqa: A001 - `onward.open()` is the name users read
             except ValueError:
                 # Left in another context than it was entered in, as test fixtures do.
                 _around.set(None)
+
+
+async def _look_for(redis_url: str, *, may_be_away: bool) -> None:
+    try:
+        await check_redis(redis_url)
+    except ServerUnreachable as error:
+        if not may_be_away:
+            raise
+        log.warning("redis_away", problem=str(error))
 
 
 async def _prepare(url: str, settings: Settings) -> None:

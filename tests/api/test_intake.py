@@ -388,12 +388,12 @@ async def test_who_may_send_jobs_and_who_may_look_at_plans(
     async with calling(app, await key_for(Role.trader)) as trader:
         told(await trader.post(PLAN, json=GOOD), 403, "permission-missing")
         told(await trader.post(WEBHOOK, json=fleet.body()), 403, "permission-missing")
-    for role in may:
+    for role, runs in may.items():
         async with calling(app, await key_for(role)) as client:
             plan = await client.post(PLAN, json=GOOD)
             assert plan.status_code == 200, role
             answer = await client.post(WEBHOOK, json=fleet.body())
-            if may[role]:
+            if runs:
                 assert answer.status_code == 202
             else:
                 assert told(answer, 403, "permission-missing")["permission"] == "run"

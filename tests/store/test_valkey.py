@@ -12,6 +12,7 @@ import redis.asyncio
 
 import onward
 from onward.errors import InvalidInput, ServerTooOld, ServerUnreachable
+from onward.store.orders import NO_TOKEN
 from onward.store.valkey import refuse_old
 from tests.conftest import settings_for
 
@@ -42,6 +43,19 @@ async def test_the_embedded_one_is_started_when_it_is_asked_for(database_url: st
 async def test_without_being_asked_for_it_is_left_alone(database_url: str):
     async with onward.open(settings_for(database_url, redis_url="redis://127.0.0.1:1")) as opened:
         assert opened.redis_url is None
+
+
+async def test_a_service_begins_without_a_server_that_is_away(database_url: str):
+    """It only helps; but one that was named wrongly is refused all the same."""
+    away = settings_for(database_url, redis_url="redis://127.0.0.1:1")
+    async with onward.open(away, valkey=True, may_be_away=True) as opened:
+        async with opened.locks.holding("job:1") as ours:
+            assert ours
+        assert await opened.tokens.present("ann", "buy") == NO_TOKEN
+    wrong = settings_for(database_url, redis_url="http://127.0.0.1:1")
+    with pytest.raises(InvalidInput, match="ONWARD_REDIS_URL"):
+        async with onward.open(wrong, valkey=True, may_be_away=True):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ async def _run(
     stopping: asyncio.Event,
 ) -> None:
     settings = service.settings
-    async with onward.open(settings, valkey=True) as opened:
+    async with onward.open(settings, valkey=True, may_be_away=True) as opened:
         key = await _key(opened)
         if stopping.is_set():
             return
