@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import pytest
@@ -25,7 +26,7 @@ async def test_locks_whose_answer_was_lost_are_held_by_nobody(database_url: str,
         assert await ours.take([(1, False)]) == {1}
         fetch = asyncpg.Connection.fetch
 
-        async def unheard(*given: object) -> None:
+        async def unheard(*given: Any) -> None:
             await fetch(*given)
             raise asyncio.CancelledError
 
