@@ -249,7 +249,8 @@ def _done_json(posted: Posted, kind: str, *, amount: int, asset: str) -> str:
                 "held": posted.held,
                 "version": posted.version,
             },
-        }
+        },
+        separators=(",", ":"),
     )
 
 
