@@ -28,12 +28,12 @@ class Mortal:
         with self.server.home.turn() as turn:
             ensure_running(self.server, turn)
 
-    def strike_down(self) -> None:
-        """End it as a crash does: nothing is written any more, every connection breaks."""
+    def strike_down(self, mode: str = "immediate") -> None:
+        """End it; by default as a crash does: nothing is written, every connection breaks."""
         home = self.server.home
         data = str(home.path / "postgresql")
         with home.turn() as turn:
-            told = [str(home.bin_dir / "pg_ctl"), "stop", "--mode=immediate", "-D", data]
+            told = [str(home.bin_dir / "pg_ctl"), "stop", f"--mode={mode}", "-D", data]
             assert run(self.server, told, inherit=turn) == 0
             until(lambda: not alive(self.server))
 

@@ -20,6 +20,7 @@ from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
 from onward.api.services import Calling, Services, Serving, services_of
+from onward.api.tracing import trace_of
 from onward.errors import InvalidInput
 from onward.fleet.retry import RetryOutcome, retry_failed
 from onward.fleet.standing import live
@@ -200,6 +201,7 @@ async def resume_job(
 )
 async def retry_job(
     job_id: Id,
+    request: Request,
     response: Response,
     caller: Calling,
     services: Serving,
@@ -213,6 +215,7 @@ async def retry_job(
         by=caller.person,
         external_id=wanted.external_id,
         statuses=wanted.statuses,
+        trace=trace_of(request),
     )
     if retried.made is None:
         raise await _not_retried(services, job_id, retried.outcome)

@@ -15,6 +15,7 @@ from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
 from onward.api.services import Calling, Serving
+from onward.api.tracing import trace_of
 from onward.core.selectors import describe, parse
 from onward.errors import PlanChanged
 from onward.fleet.submit import checked_limit, new_job
@@ -149,6 +150,7 @@ async def submit_job(
         requested_by=caller.person,
         params_max_bytes=services.settings.payload_max_bytes,
         digest=_plan_seen(request),
+        trace=trace_of(request),
     )
     try:
         made = await jobs.submit(services.pool, job)

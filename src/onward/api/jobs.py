@@ -55,6 +55,9 @@ class Job(BaseModel):
     cancelled_at: datetime | None
     cancelled_by: str | None
     retry_of: int | None = Field(description="The job whose failed ones it runs again.")
+    request_id: str | None = Field(
+        description="The request that made it; it is in the logs of whatever came of it."
+    )
     total: int = Field(examples=[1_000])
     counts: dict[str, int] = Field(
         description="How many of its executions are in each status.", examples=[{"SUCCESS": 1_000}]

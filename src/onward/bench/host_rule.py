@@ -14,7 +14,7 @@ the rule is about.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -99,7 +99,7 @@ async def _rate(server_url: str, work: Work) -> float:
 async def _queue(pool: Pool, work: Work) -> None:
     """Submit and plan everything, as an engine would that claims nothing."""
 
-    async def plan(job_ids: Sequence[int]) -> None:
+    async def plan(job_ids: Iterable[int]) -> None:
         for job_id in job_ids:
             await jobs.plan(pool, job_id, batch=work.executions)
 

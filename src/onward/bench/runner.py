@@ -51,6 +51,10 @@ BENCHES: Final[Mapping[str, Bench]] = MappingProxyType(
             "20,000 executions over 2,000 hosts, against procrastinate, Celery and PgQueuer",
             _found("fleet", "end_to_end"),
         ),
+        "celery": Bench(
+            "the Celery engine, against plain Celery; and 3,000 slow hosts, against the ideal",
+            _found("celery_engine", "celery_engine"),
+        ),
         "webhook": Bench(
             "a job for 1,000 hosts over HTTP, against the bare INSERT of its rows",
             _found("webhook", "webhook"),

@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -106,17 +106,18 @@ async def make_hosts(pool: Pool, work: Work) -> None:
     await pool.execute("CHECKPOINT")
 
 
-async def submit(pool: Pool, work: Work) -> None:
+async def submit(pool: Pool, work: Work, params: Mapping[str, object] | None = None) -> None:
     """Submit all jobs, one after the other, as the webhook does."""
+    params = PARAMS if params is None else params
     for number in range(work.jobs):
         job = new_job(
             external_id=f"bench-{number}",
             command_type=COMMAND_TYPE,
-            params=PARAMS,
+            params=params,
             selector="all" if work.groups == 1 else f"group={number % work.groups}",
             max_concurrency=None,
             requested_by="bench",
-            params_max_bytes=len(json.dumps(PARAMS)),
+            params_max_bytes=len(json.dumps(params)),
         )
         await jobs.submit(pool, job)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 
@@ -49,6 +50,8 @@ class Delivery(NamedTuple):
     params: Mapping[str, object]
     timeout_s: float  # how long the host may take; the channel adds what the way takes
     exclusive: bool = True  # false for commands that may share the host
+    # Which request it comes from (`request_id`), and the trace that it is part of (`traceparent`).
+    trace: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

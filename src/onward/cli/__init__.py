@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from onward import errors
-from onward.cli import bench, db, demo, docs, storm, trade, up
+from onward.cli import bench, db, demo, docs, scale, storm, trade, up
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -52,6 +52,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("up")(up.up)
+app.command("api")(scale.api)
+app.command("worker")(scale.worker)
+app.command("beat")(scale.beat)
 app.command("demo")(demo.demo)
 app.command("storm")(storm.storm)
 app.command("bench")(bench.bench)

@@ -14,7 +14,7 @@ started again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from onward.channels.base import Channel
 from onward.engines.pace import Pace
@@ -106,7 +106,7 @@ class Engine:
                 self._may_claim.set()
         return planned
 
-    async def _wants_plan(self, job_ids: Sequence[int]) -> None:
+    async def _wants_plan(self, job_ids: Collection[int]) -> None:
         """Remember jobs that are to be planned; one that is told twice does no harm."""
         self._to_plan.update(dict.fromkeys(job_ids))
         if job_ids:

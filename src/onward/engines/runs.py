@@ -145,7 +145,12 @@ class Runs:
             async with asyncio.timeout(self._pace.grace_s):
                 confirmed = await run.channel.cancel(run.delivery)
         except (ChannelError, TimeoutError) as error:
-            log.info("cancel_unheard", execution_id=execution_id, problem=str(error))
+            log.info(
+                "cancel_unheard",
+                execution_id=execution_id,
+                problem=str(error),
+                **run.errand.trace,
+            )
             return
         if confirmed:
             run.stopped = True
@@ -240,6 +245,7 @@ class Runs:
             log.error(  # noqa: TRY400 - as text, because a rendered exception shows what it holds
                 "channel_bug",
                 execution_id=run.claimed.execution_id,
+                **run.errand.trace,
                 traceback="".join(traceback.format_exception(bug)),
             )
             unknown = DeliveryUnknown("The channel failed; the log of the worker says how.")
@@ -316,4 +322,5 @@ def _delivery(claimed: Claimed, errand: Errand) -> Delivery:
         params=json.loads(errand.params),
         timeout_s=claimed.timeout_s,
         exclusive=not claimed.read_only,
+        trace=errand.trace,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from onward.store import outbox
@@ -13,8 +13,9 @@ PLAN_JOB: Final = "plan_job"
 _BATCH: Final = 100
 _LEASE_S: Final = 30.0
 
-# Takes the jobs that are to be planned. Told twice, or after the fact, it does no harm.
-Publish = Callable[[Sequence[int]], Awaitable[None]]
+# Takes the jobs that are to be planned, each with its trace. Told twice, or after the fact, it does
+# no harm.
+Publish = Callable[[Mapping[int, str]], Awaitable[None]]
 
 
 async def publish_outbox(pool: Pool, publish: Publish) -> int:
@@ -24,6 +25,6 @@ async def publish_outbox(pool: Pool, publish: Publish) -> int:
     """
     words = await outbox.claim(pool, limit=_BATCH, lease_s=_LEASE_S)
     if words:
-        await publish(sorted({word.job_id for word in words if word.topic == PLAN_JOB}))
+        await publish({word.job_id: word.trace for word in words if word.topic == PLAN_JOB})
         await outbox.delete(pool, words)
     return len(words)

@@ -39,6 +39,7 @@ async def retry_failed(
     by: str,
     external_id: str | None = None,
     statuses: Sequence[str] = tuple(sorted(FAILED)),
+    trace: Mapping[str, str] | None = None,
 ) -> Retried:
     """Make a new job of what ended in `statuses`, except where a late result says it was done.
 
@@ -54,7 +55,8 @@ async def retry_failed(
         return Retried(RetryOutcome.UNKNOWN_JOB)
     if live(row):
         return Retried(RetryOutcome.NOT_FINISHED)
-    made = await jobs.retry(pool, _again(row, by, name), of=job_id, statuses=sorted(set(statuses)))
+    again = _again(row, by, name)._replace(trace=json.dumps(dict(trace or {})))
+    made = await jobs.retry(pool, again, of=job_id, statuses=sorted(set(statuses)))
     return Retried(RetryOutcome.MADE if made else RetryOutcome.NOTHING_TO_RETRY, made)
 
 

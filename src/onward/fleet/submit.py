@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from onward.core.selectors import parse
@@ -22,6 +23,7 @@ def new_job(
     requested_by: str,
     params_max_bytes: int,
     digest: str | None = None,
+    trace: Mapping[str, str] | None = None,
 ) -> NewJob:
     """Check what was asked for, and return it as the store takes it."""
     return NewJob(
@@ -32,6 +34,7 @@ def new_job(
         max_concurrency=checked_limit(max_concurrency),
         requested_by=inputs.name("requested_by", requested_by),
         digest=digest,
+        trace=json.dumps(dict(trace or {})),
     )
 
 

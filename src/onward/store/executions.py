@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import asyncpg
@@ -81,6 +82,7 @@ class Errand(NamedTuple):
     params: str  # JSON
     max_retries: int
     max_concurrency: int | None
+    trace: Mapping[str, str]  # which request the job comes from
 
 
 class Overdue(NamedTuple):
@@ -140,7 +142,8 @@ def _claimed(rows: Sequence[asyncpg.Record]) -> tuple[list[Claimed], list[int]]:
 async def errands(pool: Pool, job_ids: Sequence[int]) -> list[Errand]:
     """Return what these jobs ask of their hosts."""
     with answering():
-        return [Errand(*row) for row in await pool.fetch(SQL["errands"], job_ids)]
+        rows = await pool.fetch(SQL["errands"], job_ids)
+    return [Errand(*row)._replace(trace=json.loads(row["trace"])) for row in rows]
 
 
 async def report(

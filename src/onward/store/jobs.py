@@ -17,7 +17,7 @@ from onward.store.database import Connection, Pool, answering
 
 SQL = queries.load("jobs.sql")
 
-_SUBMIT_FROM: Final = 10  # the first parameter of `submit` that belongs to the selector
+_SUBMIT_FROM: Final = 11  # the first parameter of `submit` that belongs to the selector
 _CANCEL_BATCH: Final = 5_000  # executions that one statement cancels
 _EVENTS: Final = {"APPROVED": "approve", "REJECTED": "reject"}
 
@@ -40,6 +40,7 @@ class NewJob(NamedTuple):
     max_concurrency: int | None = None
     requested_by: str = ""
     digest: str | None = None  # of the plan that was seen; None takes the fleet as it is
+    trace: str = "{}"  # JSON: which request made it, and what that was part of
 
 
 class Submitted(NamedTuple):
@@ -152,6 +153,7 @@ async def _submit(pool: Pool, job: NewJob, asked: _Asked) -> Submitted | _NotMad
             asked.names,
             job.digest,
             asked.retry_of,
+            job.trace,
             *asked.parameters,
         )
         assert made is not None  # noqa: S101 - the query always answers with one row

@@ -21,6 +21,7 @@ class Word(NamedTuple):
     id: int
     topic: str
     job_id: int
+    trace: str  # JSON: which request it comes from
 
 
 async def claim(pool: Pool, *, limit: int, lease_s: float) -> list[Word]:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from onward.store.database import Pool, answering
+from typing import NamedTuple
+
+import asyncpg
+
+from onward.store.database import Connection, Pool, answering
+
+
+class OfMachine(NamedTuple):
+    """How many workers of one machine live, and how many of them get on."""
+
+    breathing: int
+    getting_on: int
 
 
 async def register(pool: Pool, name: str) -> int:
@@ -26,3 +37,25 @@ async def leave(pool: Pool, worker_id: int) -> None:
     """Say that this worker is gone, so that nobody waits for its breath."""
     with answering():
         await pool.execute("UPDATE workers SET stopped_at = now() WHERE id = $1", worker_id)
+
+
+async def of_machine(
+    connection: Connection, machine: str, *, lost_after_s: float, stuck_after_s: float
+) -> OfMachine:
+    """Count the workers of a machine; without our tables there are none."""
+    try:
+        with answering():
+            row = await connection.fetchrow(
+                "SELECT count(*), count(*) FILTER "
+                "(WHERE progress_at >= now() - make_interval(secs => $3)) FROM workers "
+                # A name is that of the machine and the number of the process.
+                "WHERE starts_with(name, $1 || ':') AND stopped_at IS NULL "
+                "AND beat_at >= now() - make_interval(secs => $2)",
+                machine,
+                lost_after_s,
+                stuck_after_s,
+            )
+    except asyncpg.SyntaxOrAccessError:
+        return OfMachine(0, 0)
+    assert row is not None  # noqa: S101 - counting always answers with one row
+    return OfMachine(*row)

@@ -67,6 +67,7 @@ def delivery_out(delivery: Delivery) -> Frame:
         "params": dict(delivery.params),
         "timeout_s": delivery.timeout_s,
         "exclusive": delivery.exclusive,
+        "trace": dict(delivery.trace),
     }
 
 

@@ -2,7 +2,7 @@
 SELECT j.id AS job_id, j.external_id, j.command_type, j.params, j.selector, j.max_concurrency,
        j.read_only, j.timeout_s, j.max_retries, j.approval_state, j.requested_by, j.edited_by,
        j.decided_by, j.decided_at, j.decision_reason, j.paused_at, j.cancelled_at, j.cancelled_by,
-       j.retry_of, j.total, j.version, j.created_at, j.updated_at,
+       j.retry_of, j.trace ->> 'request_id' AS request_id, j.total, j.version, j.created_at, j.updated_at,
        (SELECT coalesce(jsonb_object_agg(c.status, c.n) FILTER (WHERE c.n <> 0), '{}')
           FROM (SELECT status, sum(n) AS n FROM job_counts
                  WHERE job_id = j.id GROUP BY status) AS c) AS counts

@@ -149,7 +149,7 @@ SELECT a.ord, a.verdict, a.lifecycle, a.seen, a.seen_epoch, a.status, a.epoch, a
 
 -- name: errands
 -- What jobs ask of their hosts. It does not change once anything of them may run.
-SELECT j.id, j.command_type, j.params, j.max_retries, j.max_concurrency
+SELECT j.id, j.command_type, j.params, j.max_retries, j.max_concurrency, j.trace
   FROM jobs j
  WHERE j.id = ANY ($1);
 

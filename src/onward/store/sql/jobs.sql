@@ -2,7 +2,7 @@
 -- A job, its executions and the word that it is there, or nothing at all. Insert first, never look
 -- first: of two deliveries of one webhook, one inserts and the other waits for it and finds it.
 -- What is chosen is a condition over hosts `h`, written from the selector; its parameters begin
--- at $10.
+-- at $11.
 WITH chosen AS MATERIALIZED (
     SELECT h.id FROM hosts h WHERE h.state = 'ACTIVE' AND ({chosen}) ORDER BY h.id
 ), missing AS MATERIALIZED (
@@ -10,9 +10,9 @@ WITH chosen AS MATERIALIZED (
 ), job AS (
     INSERT INTO jobs
            (external_id, command_type, params, selector, max_concurrency, requested_by,
-            read_only, timeout_s, max_retries, approval_state, total, retry_of)
+            read_only, timeout_s, max_retries, approval_state, total, retry_of, trace)
     SELECT $1, t.name, $3::jsonb, $4::jsonb, $5, $6, t.read_only, t.timeout_s, t.max_retries,
-           CASE WHEN t.needs_approval THEN 'WAIT_APPROVAL' END, n.total, $9
+           CASE WHEN t.needs_approval THEN 'WAIT_APPROVAL' END, n.total, $9, $10::jsonb
       FROM command_types t, (SELECT count(*)::integer AS total FROM chosen) AS n
      WHERE t.name = $2
        AND n.total > 0
@@ -42,13 +42,13 @@ SELECT j.id, j.total, j.approval_state, j.version,
   LEFT JOIN job j ON true;
 
 -- name: undone
--- A condition over hosts `h`: those on which job $10 ended in one of these ways.
+-- A condition over hosts `h`: those on which job $11 ended in one of these ways.
 h.id IN (
     SELECT f.host_id
       FROM failures f
       JOIN executions e ON e.id = f.execution_id
-     WHERE f.job_id = $10
-       AND f.status = ANY ($11::text[])
+     WHERE f.job_id = $11
+       AND f.status = ANY ($12::text[])
        -- Its host has said since that it was done.
        AND e.late_result ->> 'event' IS DISTINCT FROM 'succeed');
 

@@ -12,7 +12,8 @@ UPDATE outbox o
            FOR UPDATE SKIP LOCKED
        ) AS free
  WHERE o.id = free.id
-RETURNING o.id, o.topic, o.job_id;
+RETURNING o.id, o.topic, o.job_id,
+          coalesce((SELECT j.trace FROM jobs j WHERE j.id = o.job_id), '{}') AS trace;
 
 -- name: delete
 DELETE FROM outbox WHERE id = ANY ($1);
