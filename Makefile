@@ -15,6 +15,9 @@ PIP := $(BIN)/python -m pip $(PIP_FLAGS)
 UV_VERSION := 0.13.7
 LOCK_VENV := .venv-lock
 
+installed = { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	{ apt-get update -qq && RUNLEVEL=1 timeout 300 apt-get install -y -qq $(1); } >/dev/null 2>&1; } || true
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo storm tools test check proof bench docs lock clean
 
@@ -29,11 +32,11 @@ demo: $(READY) ## run jobs on a thousand hosts over a bad network, and judge wha
 storm: $(READY) ## let a storm of late, doubled and reordered events loose on Onward
 	$(BIN)/onward storm $(ARGS)
 
-# What a test needs and no wheel brings is installed where that can be done; elsewhere, the tests that
-# need it are named as not run.
+# What a test needs and no wheel brings is installed where that can be done, and not started; elsewhere,
+# the tests that need it are named as not run.
 tools:
-	@command -v curl >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-		{ apt-get update -qq && apt-get install -y -qq curl; } >/dev/null 2>&1; } || true
+	@command -v curl >/dev/null || $(call installed,curl)
+	@test -e /usr/lib/rabbitmq/bin/rabbitmq-server || $(call installed,rabbitmq-server)
 
 test: $(READY) tools ## run the whole suite
 	$(BIN)/pytest -q $(ARGS)

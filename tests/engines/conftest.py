@@ -1,4 +1,4 @@
-"""Each engine on a ground of its own, started once for all tests that share it."""
+"""Each engine on a ground of its own, started once for all tests of a module that share it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def server(server_url: str, template: str) -> tuple[str, str]:
     return server_url, template
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def embedded(server: tuple[str, str]) -> AsyncIterator[Ground]:
     """The engine in one process, at work."""
     async with ground("embedded", server) as found, at_work(found):
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def celery(server: tuple[str, str]) -> AsyncIterator[Ground]:
     """A worker of Celery and Beat, at work."""
     async with ground("celery", server) as found, at_work(found):

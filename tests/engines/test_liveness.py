@@ -12,7 +12,8 @@ import pytest
 from onward.channels.simulated import What
 from onward.engines.celery import names
 from onward.service.celery_program import Watch
-from tests.engines.ground import Ground, alive, descendants, ground, until
+from onward.store import jobs
+from tests.engines.ground import Ground, alive, all_still, descendants, ground, until
 from tests.mortal_valkey import MortalValkey
 from tests.proof_table import Tried
 
@@ -47,6 +48,11 @@ async def test_a_broker_that_is_emptied_again_and_again_costs_only_time(
 ):
     hosts = await there.hosts(400 if proof else 40)
     submitted = [await there.submit(hosts, sleep_s=0.05) for _ in range(2)]
+    unheard = await there.hosts(5)
+    with all_still(there.workers[0]):
+        lost = await there.submit(unheard)
+        assert len(await jobs.plan(there.pool, lost, batch=10)) == 5
+        broker.empty()
     wipes = 40 if proof else 8
     for wipe in range(wipes):
 
@@ -55,6 +61,7 @@ async def test_a_broker_that_is_emptied_again_and_again_costs_only_time(
 
         await until(so_far, of=there)
         broker.empty()
+    assert await there.ended(lost) == {"SUCCESS": 5}
     await there.until_settled(*submitted)
     for job_id in submitted:
         assert await there.counts(job_id) == {"SUCCESS": len(hosts)}

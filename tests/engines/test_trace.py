@@ -14,7 +14,7 @@ from onward.channels.simulated.wire import packed, read_frame
 from onward.engines.celery import names
 from onward.service.serving import services
 from tests.api.conftest import calling
-from tests.engines.ground import Ground, ground
+from tests.engines.ground import BOUND_S, Ground, ground
 
 REQUEST = "deploy-of-tuesday"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -31,7 +31,10 @@ async def test_the_request_of_a_job_is_known_wherever_it_goes(server: tuple[str,
 
         assert await there.ended(told["job_id"]) == {"SUCCESS": 1}
         assert [frame["deliver"]["trace"] for frame in frames] == [TRACE]
-        assert await heard == {names.PLAN_JOB: TRACE, names.RUN_SHARD: TRACE}
+        assert await asyncio.wait_for(heard, BOUND_S) == {
+            names.PLAN_JOB: TRACE,
+            names.RUN_SHARD: TRACE,
+        }
         (line,) = there.workers[0].told("planned")
         assert {**TRACE, "job_id": told["job_id"]}.items() <= line.items()
 

@@ -128,5 +128,6 @@ def _collect_seldom(**_: object) -> None:
 
 
 if __name__ == "__main__":
+    _log()  # before Celery does: whoever started it may be gone by then
     threading.Thread(target=_leave_when_alone, name="alone", daemon=True).start()
     {"worker": work, "beat": beat}[sys.argv[1]](sys.argv[2:])
