@@ -24,7 +24,7 @@ async def there(request: pytest.FixtureRequest, server: tuple[str, str]) -> Asyn
 async def test_what_runs_may_end_and_the_rest_is_left_to_others(there: Ground):
     worker = await there.start()
     hosts = await there.hosts(4)
-    first = await there.submit(hosts, sleep_s=0.8)
+    first = await there.submit(hosts, sleep_s=4.0)  # longer than a worker takes to hear it
     rest = await there.submit(hosts)
     await there.until_begun(hosts, 4)
 
