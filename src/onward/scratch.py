@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from onward.embedded import Servers, servers
+from onward.errors import InvalidInput
 
 
 @contextmanager
@@ -32,6 +33,21 @@ def scratch_servers(
             yield running
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder(purpose: str, data_dir: Path | None = None) -> Iterator[Path]:
+    """Give a folder that is removed in the end; or `data_dir`, which has to be new and is kept."""
+    if data_dir is not None:
+        folder = data_dir.expanduser().resolve()
+        if folder.exists() and any(folder.iterdir()):
+            raise InvalidInput("data-dir", f"{folder} is not empty; name a folder that is new")
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(
+        prefix=f"onward-{purpose}-", ignore_cleanup_errors=True
+    ) as temporary:
+        yield Path(temporary)
 
 
 async def new_database(server_url: str, name: str) -> str:

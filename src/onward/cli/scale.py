@@ -7,31 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onward.cli.up import AccessLog, Host, Port, show
+
 if TYPE_CHECKING:
     from onward.settings import Settings
 
 
 def api(
     *,
-    host: Annotated[
-        str | None, typer.Option(help="The address to listen on.", show_default="ONWARD_HOST")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65_535, help="The port; 0 for any free one.", show_default="ONWARD_PORT"
-        ),
-    ] = None,
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log every request, besides what goes wrong.")
-    ] = False,
+    host: Host = None,
+    port: Port = None,
+    access_log: AccessLog = False,
 ) -> None:
     """Run the API alone; `onward worker` does the work.
 
     Any number of them may run, on the PostgreSQL of ONWARD_DATABASE_URL.
     """
     from onward.cli.environment import settings
-    from onward.cli.up import show
     from onward.service import logs
     from onward.service.up import Service, run
 

@@ -12,18 +12,24 @@ if TYPE_CHECKING:
     from onward.service.up import Ready
     from onward.settings import Settings
 
+Host = Annotated[
+    str | None, typer.Option(help="The address to listen on.", show_default="ONWARD_HOST")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=65_535, help="The port; 0 for any free one.", show_default="ONWARD_PORT"
+    ),
+]
+AccessLog = Annotated[
+    bool, typer.Option("--access-log", help="Log every request, besides what goes wrong.")
+]
+
 
 def up(
     *,
-    host: Annotated[
-        str | None, typer.Option(help="The address to listen on.", show_default="ONWARD_HOST")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65_535, help="The port; 0 for any free one.", show_default="ONWARD_PORT"
-        ),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -43,9 +49,7 @@ def up(
             "`python -m onward.channels.simulated`.",
         ),
     ] = None,
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log every request, besides what goes wrong.")
-    ] = False,
+    access_log: AccessLog = False,
 ) -> None:
     """Run the service: PostgreSQL and Valkey, the API, the engine and the reaper, in one process.
 

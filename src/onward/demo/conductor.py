@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from onward.demo import evidence, invariants, sabotage, script
@@ -21,7 +19,7 @@ from onward.demo.watching import Watch, watching
 from onward.embedded import Servers
 from onward.errors import InvalidInput, InvariantBroken, OnwardError
 from onward.findings import Finding
-from onward.scratch import scratch_servers
+from onward.scratch import scratch_folder, scratch_servers
 from onward.store import database
 
 _PATIENCE_S: Final = 60.0  # without anything that ends
@@ -60,20 +58,11 @@ def run(demo: Demo, view: View) -> Report:
     if demo.plant not in {None, *sabotage.PLANTS}:
         raise InvalidInput("plant", f"{demo.plant!r} is not one of {', '.join(sabotage.PLANTS)}")
     view.say("starting PostgreSQL, with every commit on disk")
-    with _folder(demo) as folder, scratch_servers("demo", folder) as servers:
+    with (
+        scratch_folder("demo", demo.data_dir) as folder,
+        scratch_servers("demo", folder) as servers,
+    ):
         return asyncio.run(_Conductor(demo, view, servers, folder).run())
-
-
-@contextmanager
-def _folder(demo: Demo) -> Iterator[Path]:
-    if demo.data_dir is not None:
-        folder = demo.data_dir.expanduser().resolve()
-        if folder.exists() and any(folder.iterdir()):
-            raise InvalidInput("data-dir", f"{folder} is not empty; name a folder that is new")
-        yield folder
-        return
-    with TemporaryDirectory(prefix="onward-demo-", ignore_cleanup_errors=True) as temporary:
-        yield Path(temporary)
 
 
 class _Conductor:
