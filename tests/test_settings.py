@@ -40,6 +40,16 @@ GIVEN = {
     "broker_url": ("redis://queue/1", "redis://queue/1"),
     "simulated_network": ("bad", "bad"),
     "simulated_fleet": ("/run/hosts.sock", Path("/run/hosts.sock")),
+    "master_key": ("m" * 32, SecretStr("m" * 32)),
+    "ssh_dir": ("/srv/ssh", Path("/srv/ssh")),
+    "ssh_agent": ("/run/agent.sock", Path("/run/agent.sock")),
+    "ssh_user": ("deploy", "deploy"),
+    "ssh_connections": ("7", 7),
+    "ssh_sessions": ("3", 3),
+    "mqtt_url": ("mqtt://broker", SecretStr("mqtt://broker")),
+    "mqtt_prefix": ("plant", "plant"),
+    "platforms": ("/srv/platforms.toml", Path("/srv/platforms.toml")),
+    "hub_url": ("http://api-1:8470", "http://api-1:8470"),
 }
 
 

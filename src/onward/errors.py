@@ -14,6 +14,7 @@
     │   └── SchemaMismatch    the database was migrated by another version of Onward
     ├── ChannelError          a channel could not bring back the host's word
     │   ├── NotDelivered      the host has not got it and will not: sending again is safe
+    │   │   ├── HostOffline   it will be there again, and says so itself: wait for it
     │   │   └── HostRefused   the host itself said no
     │   │       └── HostBusy  not now: it is busy, or has seen a newer attempt
     │   └── DeliveryUnknown   the host may have run it
@@ -95,6 +96,10 @@ class ChannelError(OnwardError):
 
 class NotDelivered(ChannelError):
     """The host has not got the command and will not: sending it again is safe."""
+
+
+class HostOffline(NotDelivered):
+    """The host is not connected now; it calls by itself when it is."""
 
 
 class HostRefused(NotDelivered):

@@ -161,3 +161,50 @@ class Settings(BaseSettings):
         description="The socket of simulated hosts in a process of their own; "
         "in the worker's own when unset.",
     )
+    master_key: SecretStr | None = Field(
+        default=None,
+        description="What the keys of agents and nodes are derived from: at least 32 printable "
+        "characters, the same for all processes. When unset, the first start makes one below "
+        "`ONWARD_DATA_DIR`.",
+    )
+    ssh_dir: Path | None = Field(
+        default=None,
+        description="Where the keys, certificates and `known_hosts` are that hosts are reached "
+        "with over SSH; `ssh` below `ONWARD_DATA_DIR` when unset.",
+    )
+    ssh_agent: Path | None = Field(
+        default=None, description="The socket of an SSH agent that has keys as well."
+    )
+    ssh_user: str = Field(
+        default="onward", description="Whom to log in as where an address names nobody."
+    )
+    ssh_connections: int = Field(
+        default=500,
+        ge=1,
+        le=100_000,
+        description="Connections over SSH that one process has open at once.",
+    )
+    ssh_sessions: int = Field(
+        default=8,
+        ge=1,
+        le=1_000,
+        description="Commands that run at once over one connection; the sshd of the host sets a "
+        "limit as well (`MaxSessions`).",
+    )
+    mqtt_url: SecretStr | None = Field(
+        default=None,
+        description="The MQTT broker of the nodes, such as `mqtts://user:password@broker:8883`.",
+    )
+    mqtt_prefix: str = Field(
+        default="onward", description="What the topics of the nodes begin with."
+    )
+    platforms: Path | None = Field(
+        default=None,
+        description="A TOML file that describes the third-party platforms: their addresses and "
+        "their words.",
+    )
+    hub_url: str | None = Field(
+        default=None,
+        description="Where other processes reach this one, to send through the agents that are "
+        "connected to it; the address that it listens on when unset.",
+    )

@@ -13,11 +13,11 @@ along and grows with every attempt, so that a host can refuse whoever was displa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Stream(StrEnum):
@@ -38,6 +38,7 @@ class Target(NamedTuple):
     host_id: int
     name: str
     address: str
+    key_generation: int = 0  # which of its keys is the present one; it has none yet at 0
 
 
 class Delivery(NamedTuple):
@@ -52,6 +53,9 @@ class Delivery(NamedTuple):
     exclusive: bool = True  # false for commands that may share the host
     # Which request it comes from (`request_id`), and the trace that it is part of (`traceparent`).
     trace: Mapping[str, str] = MappingProxyType({})
+    # The arguments that the type fixes, if it does; `program.program_for` makes a program of them.
+    argv: Sequence[str] | None = None
+    masked: Sequence[str] = ()  # the parameters that nobody is to see but the program on the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +77,60 @@ class Channel(Protocol):
 
     async def cancel(self, delivery: Delivery) -> bool:
         """Ask the host to stop an attempt; true once it confirms that it has stopped."""
+        ...
+
+
+@runtime_checkable
+class Receipting(Protocol):
+    """A channel whose hosts keep what they have reported until they hear that it is on disk."""
+
+    async def receipt(self, delivery: Delivery) -> None:
+        """Tell the host that the report of this attempt is on disk. It may get lost."""
+        ...
+
+
+class Letter(NamedTuple):
+    """A command on a way on which the answer comes later, by itself."""
+
+    cmd_id: str  # the same with every attempt
+    epoch: int
+    target: Target
+    command_type: str
+    params: Mapping[str, object]
+    timeout_s: float  # that are left
+
+
+class Heard(NamedTuple):
+    """What was said about a command: a verb of its lifecycle, and what came along with it."""
+
+    cmd_id: str
+    event: str
+    epoch: int | None
+    data: Mapping[str, object]  # duration_ms, result_code, error_code, error_message, result
+
+
+# Takes what was heard, and returns once it is on disk.
+Listener = Callable[[Sequence[Heard]], Awaitable[None]]
+
+
+class Wire(Protocol):
+    """A way to nodes that answer later: it carries, and what follows from that is not its business.
+
+    `fleet.carry` makes a channel of it, with a row in `commands` for each letter.
+    """
+
+    async def send(self, letter: Letter) -> str | None:
+        """Hand over a letter; returns once the other side has acknowledged that it has it.
+
+        Returns the name that the other side will call it by, if it gives it one. Raises
+        NotDelivered, HostRefused or DeliveryUnknown. The same letter may be sent again.
+        """
+        ...
+
+    async def cancel(self, letter: Letter) -> bool:
+        """Ask the node to stop; true if the word is on its way. Whether it has, it says itself."""
+        ...
+
+    async def listen(self, heard: Listener) -> None:
+        """Pass on what is heard, over every break of the connection, until this is cancelled."""
         ...

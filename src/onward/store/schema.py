@@ -21,7 +21,7 @@ from onward.store.database import Connection
 from onward.store.guarded import GUARDED
 from onward.store.queries import read_sql, rendered
 
-HEAD: Final = "0005"  # the newest revision; checked against the files by a test
+HEAD: Final = "0006"  # the newest revision; checked against the files by a test
 _LOCK: Final = 0x6F6E77617264  # "onward": the advisory lock of all migrations
 
 _FUNCTIONS: Final = ("ledger_functions.sql", "market_functions.sql")
