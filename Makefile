@@ -37,6 +37,9 @@ storm: $(READY) ## let a storm of late, doubled and reordered events loose on On
 tools:
 	@command -v curl >/dev/null || $(call installed,curl)
 	@test -e /usr/lib/rabbitmq/bin/rabbitmq-server || $(call installed,rabbitmq-server)
+	@test -x /usr/sbin/sshd || $(call installed,openssh-server)
+	@test -x /usr/sbin/mosquitto || $(call installed,mosquitto mosquitto-clients)
+	@command -v sudo >/dev/null || $(call installed,sudo)
 
 test: $(READY) tools ## run the whole suite
 	$(BIN)/pytest -q $(ARGS)

@@ -16,9 +16,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from itertools import count
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -27,11 +25,12 @@ import onward
 from onward import embedded
 from onward.settings import Settings
 from onward.wiring import Onward
+from tests.databases import copied, drop, make, on
+from tests.memory import move_in, move_out
 
 pytest_plugins = ("tests.proof_table",)
 
 _TEMPLATE = "onward_test_template"
-_numbers = count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,8 +39,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let what tests start hear an interrupt, also below a shell in the background."""
+    if (folder := move_in()) is not None:
+        config.add_cleanup(lambda: move_out(folder))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -84,7 +85,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def template(server_url: str) -> Iterator[str]:
     """The name of a database that has the schema and nothing else."""
-    asyncio.run(_remake(server_url, _TEMPLATE))
+    make(server_url, _TEMPLATE)
 
     async def migrate() -> None:
         async with onward.open(settings_for(on(server_url, _TEMPLATE))):
@@ -92,7 +93,7 @@ def template(server_url: str) -> Iterator[str]:
 
     asyncio.run(migrate())
     yield _TEMPLATE
-    asyncio.run(_run(server_url, f"DROP DATABASE IF EXISTS {_TEMPLATE} WITH (FORCE)"))
+    drop(server_url, _TEMPLATE)
 
 
 @pytest.fixture
@@ -115,47 +116,6 @@ async def pool(opened: Onward) -> asyncpg.Pool:
     return opened.commands.pool
 
 
-class copied:  # noqa: N801 - used as a function
-    """Make a database from the template, and drop it in the end."""
-
-    def __init__(self, server_url: str, template: str) -> None:
-        self._server_url = server_url
-        self._template = template
-        self._name = f"onward_test_{os.getpid()}_{next(_numbers)}"
-
-    def __enter__(self) -> str:
-        asyncio.run(_remake(self._server_url, self._name, self._template))
-        return on(self._server_url, self._name)
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run(_run(self._server_url, f"DROP DATABASE IF EXISTS {self._name} WITH (FORCE)"))
-
-
 def settings_for(url: str, **changes: object) -> Settings:
     """Settings for a server that may forget, as the tests' own does."""
     return Settings(database_url=url, require_durable=False, **changes)  # type: ignore[arg-type]  # pydantic checks
-
-
-def on(url: str, database: str) -> str:
-    """The same server, another database."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=f"/{database}", netloc=parts.netloc or "")).replace(
-        "postgresql:/" + database, "postgresql:///" + database
-    )
-
-
-async def _remake(server_url: str, name: str, template: str = "template0") -> None:
-    await _run(
-        server_url,
-        f"DROP DATABASE IF EXISTS {name} WITH (FORCE)",
-        f"CREATE DATABASE {name} TEMPLATE {template}",
-    )
-
-
-async def _run(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        for statement in statements:
-            await connection.execute(statement)
-    finally:
-        await connection.close()

@@ -105,7 +105,7 @@ def test_every_command_that_is_run_is_there(tried: Tried):
             command = command.commands[rest.pop(0)]
         # It refuses an option that the command has not, and a value that is none.
         command.make_context(who, rest)
-    assert {given[0] for _, given in found} == {"api", "worker", "beat", "db"}
+    assert {given[0] for _, given in found} == {"api", "worker", "beat", "db", "agent"}
     tried("commands that deploy/ runs", len(found), "all there")
 
 
@@ -122,7 +122,9 @@ def test_every_variable_is_a_setting():
 def test_no_secret_and_no_place_of_one_machine_is_in_a_file():
     for path in files():
         text = path.read_text("utf-8")
-        assert not re.search(r"/(work|home|root|Users)/|index-url|https?://(?!127\.0\.0\.1)", text)
+        assert not re.search(
+            r"/(work|home|root|Users)/|index-url|https?://(?!127\.0\.0\.1|api:|\$\(POD_IP\))", text
+        )
         assert not re.search(r"whsec_\w|-----BEGIN|://\w+:(?!\$\{)[^@\s]+@", text), path.name
     for example in (DEPLOY / "compose/.env.example", DEPLOY / "systemd/onward.env.example"):
         for line in example.read_text("utf-8").splitlines():
@@ -135,11 +137,15 @@ def test_no_secret_and_no_place_of_one_machine_is_in_a_file():
 def test_who_holds_a_secret_in_kubernetes_has_it_by_reference():
     secret = {"ONWARD_DATABASE_URL", "ONWARD_REDIS_URL", "ONWARD_BROKER_URL"}
     secret |= {"ONWARD_ADMIN_KEY", "ONWARD_WEBHOOK_SECRETS"}
+    secret |= {"ONWARD_MASTER_KEY", "ONWARD_MQTT_URL"}
     assert not secret & set(of_kind("ConfigMap")["onward"]["data"])
     for name, container in CONTAINERS:
         for variable in container["env"]:
-            assert "value" not in variable, name
-            assert variable["valueFrom"]["secretKeyRef"]["name"] == "onward"
+            if variable["name"] in secret:
+                assert "value" not in variable, name
+                assert variable["valueFrom"]["secretKeyRef"]["name"] == "onward"
+            else:
+                assert variable["name"] in {"POD_IP", "ONWARD_HUB_URL"}, name
 
 
 def test_settings_in_the_manifests_are_taken(monkeypatch: pytest.MonkeyPatch):

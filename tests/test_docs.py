@@ -7,7 +7,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -43,6 +44,7 @@ from onward.store import inputs
 from onward.store.ledger import BALANCE_MAX
 from onward.trading.money import AMOUNT_MAX
 from onward.wiring import Onward
+from tests.databases import copied
 from tests.proof_table import Tried
 from tests.reader import missing, page, reading, steps, table
 
@@ -68,23 +70,46 @@ needs_curl = pytest.mark.skipif(
 )
 
 
-@needs_curl
-def test_everything_on_the_page_about_the_fleet_happens_as_shown(database_url: str, tried: Tried):
-    own = {"postgresql://onward@db.example.com/onward": database_url}
-    with reading(own) as reader:
-        tried("steps of the page about the fleet", reader.follow(FLEET), "all as shown")
+@pytest.fixture(scope="module")
+def readers(server_url: str, template: str) -> Iterator[Mapping[str, Future[int]]]:
+    """Somebody for each page, all at once: each has a service of their own, and mostly waits."""
+
+    def follow_fleet() -> int:
+        with copied(server_url, template) as url:
+            return followed(FLEET, {"postgresql://onward@db.example.com/onward": url})
+
+    with ThreadPoolExecutor() as crowd:
+        yield {
+            "fleet": crowd.submit(follow_fleet),
+            "API": crowd.submit(followed, API),
+            "trading": crowd.submit(followed, TRADING),
+        }
+
+
+def followed(text: str, replaced: Mapping[str, str] | None = None) -> int:
+    with reading(replaced) as reader:
+        return reader.follow(text)
 
 
 @needs_curl
-def test_everything_on_the_page_about_the_api_happens_as_shown(tried: Tried):
-    with reading() as reader:
-        tried("steps of the page about the API", reader.follow(API), "all as shown")
+def test_everything_on_the_page_about_the_fleet_happens_as_shown(
+    readers: Mapping[str, Future[int]], tried: Tried
+):
+    tried("steps of the page about the fleet", readers["fleet"].result(), "all as shown")
 
 
 @needs_curl
-def test_everything_on_the_page_about_trading_happens_as_shown(tried: Tried):
-    with reading() as reader:
-        tried("steps of the page about trading", reader.follow(TRADING), "all as shown")
+def test_everything_on_the_page_about_the_api_happens_as_shown(
+    readers: Mapping[str, Future[int]], tried: Tried
+):
+    tried("steps of the page about the API", readers["API"].result(), "all as shown")
+
+
+@needs_curl
+def test_everything_on_the_page_about_trading_happens_as_shown(
+    readers: Mapping[str, Future[int]], tried: Tried
+):
+    tried("steps of the page about trading", readers["trading"].result(), "all as shown")
 
 
 def test_a_reader_notices_what_is_not_as_shown():

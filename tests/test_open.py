@@ -23,7 +23,8 @@ from onward.commands import (
 from onward.core.verdicts import TransitionResult
 from onward.errors import NotOpen, ServerNotDurable
 from onward.wiring import current
-from tests.conftest import copied, settings_for
+from tests.conftest import settings_for
+from tests.databases import copied
 from tests.store.asking import BOUND_S, until_blocked
 
 if TYPE_CHECKING:

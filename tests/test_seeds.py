@@ -33,7 +33,8 @@ from onward.commands import (
     new_command_id,
 )
 from onward.core.verdicts import TransitionResult
-from tests.conftest import copied, settings_for
+from tests.conftest import settings_for
+from tests.databases import copied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -50,6 +50,8 @@ GIVEN = {
     "mqtt_prefix": ("plant", "plant"),
     "platforms": ("/srv/platforms.toml", Path("/srv/platforms.toml")),
     "hub_url": ("http://api-1:8470", "http://api-1:8470"),
+    "url": ("https://onward.example.com", "https://onward.example.com"),
+    "key": ("ow_key", SecretStr("ow_key")),
 }
 
 

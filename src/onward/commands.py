@@ -13,6 +13,8 @@ from datetime import datetime
 
 import asyncpg
 
+from onward.core.verdicts import Transition, TransitionResult
+from onward.fleet import callbacks
 from onward.fleet import commands as fleet
 from onward.fleet.commands import CommandId, new_command_id
 from onward.store import inputs
@@ -179,7 +181,11 @@ async def handle_callback(task_id: object, device_id: object, status: object) ->
     throws: a word that nobody knows fits no status, and a task that nobody knows is
     `UNKNOWN_COMMAND`. Each refusal is logged with both ids.
     """
-    return await fleet.handle_callback(current().commands, task_id, device_id, status)
+    answer = await callbacks.handle_callback(
+        current().commands, callbacks.Callback(task_id, device_id, status)
+    )
+    # What is kept because its task has no name yet is about a command that nobody knows so far.
+    return answer or Transition(None, TransitionResult.UNKNOWN_COMMAND, changed=False)
 
 
 async def expire_due(*, now: datetime | None = None) -> list[Answer]:

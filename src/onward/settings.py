@@ -208,3 +208,13 @@ class Settings(BaseSettings):
         description="Where other processes reach this one, to send through the agents that are "
         "connected to it; the address that it listens on when unset.",
     )
+    url: str | None = Field(
+        default=None,
+        description="The service that commands such as `onward hosts` talk to; the address that "
+        "the API listens on when unset.",
+    )
+    key: SecretStr | None = Field(
+        default=None,
+        description="The key that they show to it. When unset, and the service is on this machine, "
+        "it is the one that the first start made.",
+    )

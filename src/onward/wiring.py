@@ -70,7 +70,7 @@ async def open(  # noqa: A001 - `onward.open()` is the name users read
     settings = settings or Settings()
     async with AsyncExitStack() as stack:
         url, redis_url = await _servers(stack, settings, valkey=valkey)
-        await _prepare(url, settings)
+        identity = await _prepare(url, settings)
         if redis_url:
             await _look_for(redis_url, may_be_away=may_be_away)
         pool = await stack.enter_async_context(database.pooled(url, size=settings.pool_size))
@@ -80,9 +80,9 @@ async def open(  # noqa: A001 - `onward.open()` is the name users read
             group_wait_s=settings.group_commit_ms / 1_000,
         )
         stack.push_async_callback(commands.close)
-        locks = Locks(redis_url)
+        locks = Locks(redis_url, database=identity)
         stack.push_async_callback(locks.close)
-        tokens = Tokens(pool, redis_url)
+        tokens = Tokens(pool, redis_url, database=identity)
         stack.push_async_callback(tokens.close)
         posts = Posts(pool, wait_s=settings.group_commit_ms / 1_000)
         stack.push_async_callback(posts.close)
@@ -109,11 +109,13 @@ async def _look_for(redis_url: str, *, may_be_away: bool) -> None:
         log.warning("redis_away", problem=str(error))
 
 
-async def _prepare(url: str, settings: Settings) -> None:
+async def _prepare(url: str, settings: Settings) -> str:
+    """Make the database ready for us; returns what no other is called."""
     connection = await database.connect(url)
     try:
         await database.check_server(connection, durable=settings.require_durable)
         await schema.upgrade(connection, timeline_keep_months=settings.timeline_keep_months)
+        return await database.identity(connection)
     except asyncpg.InsufficientPrivilegeError as error:
         raise ServerUnreachable(
             f"PostgreSQL does not let this role prepare the database ({error}); "

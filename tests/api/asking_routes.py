@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote_from_bytes, unquote
 
 from fastapi import FastAPI
+from starlette.routing import WebSocketRoute
 from starlette.types import Message
 
 from onward.api.routing import Route
@@ -272,6 +273,8 @@ def operations(app: FastAPI) -> list[Operation]:
     schemas = described["components"]["schemas"]
     found = []
     for route in app.routes:
+        if isinstance(route, WebSocketRoute):  # they speak no HTTP, and have tests of their own
+            continue
         assert isinstance(route, Route), route
         for method in sorted(route.methods or ()):
             said = described["paths"].get(route.path, {}).get(method.lower(), {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx2
@@ -32,10 +33,12 @@ from onward.service.serving import services as services_for
 from onward.store.locks import Locks
 from onward.wiring import Onward
 from tests.api.fleet import Fleet, People
-from tests.conftest import copied, settings_for
+from tests.conftest import settings_for
+from tests.databases import copied
 
 KeyFor = Callable[..., Awaitable[dict[str, str]]]
 BASE = "http://onward.test"
+PLATFORMS = Path(__file__).with_name("platforms.toml")  # what the examples of the routes name
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def shared_url(server_url: str, template: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 async def shared(shared_url: str) -> AsyncIterator[Onward]:
     """Onward, open on a database of the module's own."""
-    async with onward.open(settings_for(shared_url)) as found:
+    async with onward.open(settings_for(shared_url, platforms=PLATFORMS)) as found:
         yield found
 
 

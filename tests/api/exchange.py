@@ -25,9 +25,10 @@ from onward.api.events import end_streams
 from onward.api.services import Services
 from onward.service.listening import listening, serve
 from onward.service.serving import services as services_for
-from onward.store import ledger, orders
+from onward.store import database, ledger, orders
 from onward.store.database import Pool
 from onward.store.ledger import item_asset
+from onward.store.locks import Locks
 from onward.store.orders import NO_TOKEN, Side
 from onward.trading.audit import Audit, audit
 from tests.conftest import settings_for
@@ -131,6 +132,7 @@ class Exchange:
     services: Services
     base_url: str
     redis_url: str
+    database: str  # what no other database is called
     valkey: redis.asyncio.Redis
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -159,7 +161,11 @@ class Exchange:
 
     async def is_locked(self, name: str) -> bool:
         """Say whether Valkey has a lock of this name."""
-        return bool(await self.valkey.exists(f"onward:lock:{name}"))
+        return bool(await self.valkey.exists(f"onward:lock:{self.database}:{name}"))
+
+    def locks_elsewhere(self) -> Locks:
+        """Return the locks of another process on the same servers."""
+        return Locks(self.redis_url, database=self.database)
 
     async def audited(self) -> Audit:
         """Derive everything again; nothing may be wrong."""
@@ -179,7 +185,9 @@ async def exchanging(database_url: str, redis_url: str, **changes: Any) -> Async
         base_url = await stack.enter_async_context(_serving(app))
         valkey = redis.asyncio.from_url(redis_url)
         stack.push_async_callback(valkey.aclose)
-        found = Exchange(app, services, base_url, redis_url, valkey)
+        async with services.pool.acquire() as connection:
+            identity = await database.identity(connection)
+        found = Exchange(app, services, base_url, redis_url, identity, valkey)
         stack.push_async_callback(found._stack.aclose)
         yield found
 

@@ -10,7 +10,6 @@ import pytest
 
 from onward.api.permissions import Role
 from onward.store.ledger import BALANCE_MAX
-from onward.store.locks import Locks
 from onward.trading.money import AMOUNT_MAX
 from tests.api.exchange import BILLING, Exchange, Trader, exchanging, refused
 from tests.mortal_valkey import mortal_valkey
@@ -64,7 +63,7 @@ async def test_while_the_lock_is_taken_it_is_409_and_nothing_is_changed(
 ):
     await ann.rich()
     before = await ann.account()
-    other = Locks(exchange.redis_url)
+    other = exchange.locks_elsewhere()
     lease = await other.take(f"account:{ann.name}:EUR")
     assert lease is not None
     seen = await seen_by(ann)

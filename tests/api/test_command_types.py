@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx2
@@ -14,6 +15,7 @@ from tests.api.test_foundation import told
 from tests.api.test_hosts import BAD_LISTS
 from tests.proof_table import Tried
 
+JSON = "application/json"
 CAREFUL: dict[str, Any] = {
     "needs_approval": True,
     "read_only": False,
@@ -32,9 +34,12 @@ async def test_a_command_type_is_put_changed_and_deleted(client: httpx2.AsyncCli
     path = f"/command-types/{name}"
     told(await client.get(path), 404, "unknown-command-type")
     bold = {"needs_approval": False, "read_only": True, "timeout_s": 5, "max_retries": 1_000}
-    for body in (CAREFUL, bold, bold):
+    program = {"argv": ["login", "--as={user}", "{{}}", ""], "masked": ["token", "pin"]}
+    nothing: dict[str, Any] = {"argv": None, "masked": []}
+    for body in (CAREFUL, {**bold, **program}, {**bold, **nothing}, bold):
         answer = await client.put(path, json=body)
-        assert (answer.status_code, answer.json()) == (200, {"name": name, **body})
+        # What is run is no wish: a type that does not say so leaves it to its jobs.
+        assert (answer.status_code, answer.json()) == (200, {"name": name, **nothing, **body})
         assert await shown(client, path) == answer.json()
     gone = await client.delete(path)
     assert (gone.status_code, gone.content) == (204, b"")
@@ -71,6 +76,16 @@ async def test_a_job_that_is_there_keeps_what_it_took_of_its_type(client: httpx2
     assert (await client.post("/webhook/jobs", json=body)).json()["duplicate"] is True
 
 
+# And where the answer points to, if not to the field itself.
+WRONG_PROGRAMS: dict[str, dict[str, list[Any]]] = {
+    "/argv": {"argv": ["uptime", {}, True, [], ["x"] * 1_025]},
+    "/argv/0": {"argv": [[""], [None], [1], ["{"], ["\x00"], ["\ud800"], ["x" * 4_097]]},
+    "/argv/1": {"argv": [["a", "{token}"], ["a", "{}"], ["a", "b}"], ["a", ["b"]]]},
+    "/masked": {"masked": [None, "token", {}, [f"m{n}" for n in range(65)]]},
+    "/masked/0": {"masked": [[""], [1], ["a b"], ["1"], ["a-b"], ["\ud800"], ["x" * 256]]},
+    "/masked/1": {"masked": [["a", "a"], ["token", "TOKEN"]]},
+}
+
 WRONG: dict[str, list[Any]] = {
     "needs_approval": [None, 0, 1, "true", "", []],
     "read_only": [None, 0, "false", {}],
@@ -93,6 +108,16 @@ async def test_what_a_command_type_cannot_be_is_refused_and_nothing_is_changed(
         # A field that is left out would be a wish that nobody has made.
         body = {name: value for name, value in CAREFUL.items() if name != field}
         told(await client.put(path, json=body), 422, "invalid")
+    for pointer, fields in WRONG_PROGRAMS.items():
+        for field, values in fields.items():
+            for value in values:
+                body = {**CAREFUL, "masked": ["token"], field: value}
+                # As text: a client would not send half of a surrogate pair.
+                sent = json.dumps(body)
+                answer = await client.put(path, content=sent, headers={"content-type": JSON})
+                problem = told(answer, 422, "invalid")
+                assert problem["errors"][0]["pointer"] == pointer  # type: ignore[index]
+                cases += 1
     told(await client.put(path, json={**CAREFUL, "name": "OTHER"}), 422, "invalid")
     cases += await refuses_what_no_route_takes(client, "PUT", path)
     assert await shown(client, path) == before

@@ -208,7 +208,14 @@ UNUSUAL: Final[Mapping[str, tuple[bytes, set[int]]]] = {
     "a name of a megabyte": (b"GET /me HTTP/1.1\r\n" + b"y" * 1_000_000 + b": x\r\n\r\n", {431}),
     "an upgrade": (
         b"GET /health/live HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        {200},
+        {400},
+    ),
+    "a WebSocket where there is none": (
+        (
+            b"GET /health/live HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+        ),
+        {403},
     ),
     "an upgrade to HTTP/2": (
         b"GET /health/live HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",

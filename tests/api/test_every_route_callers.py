@@ -31,6 +31,7 @@ from onward.service.serving import services as services_for
 from tests.api import catalogue
 from tests.api.asking_routes import Answer, Draft, ask
 from tests.api.catalogue import CANARY
+from tests.api.conftest import PLATFORMS
 from tests.api.judge import TAKEN, Judge
 from tests.api.relay import Relay, relayed
 from tests.cli.running import BOUND_S, folder_for_servers, on_database, onward_up
@@ -39,7 +40,10 @@ from tests.proof_table import Tried
 
 numbers = count(1)
 
-PUBLIC: Final = {"/health/live", "/health/ready", "/openapi.json", "/docs", "/docs/static/{name}"}
+PUBLIC: Final = {
+    *("/health/live", "/health/ready", "/openapi.json", "/docs", "/docs/static/{name}"),
+    "/agents/enrol",
+}
 
 DATABASE_PASSWORD: Final = "database-password-4711"  # noqa: S105 - looked for where it must not be
 ADMIN_KEY: Final = "admin-key-of-the-environment-0123456789"
@@ -65,7 +69,11 @@ async def guarded(shared_url: str, *, proof: bool) -> AsyncIterator[Guarded]:
     """One for all tests."""
     async with relayed(shared_url, password=DATABASE_PASSWORD) as relay:
         settings = settings_for(
-            relay.url, webhook_secrets=WEBHOOK_SECRET, admin_key=ADMIN_KEY, pool_size=4
+            relay.url,
+            webhook_secrets=WEBHOOK_SECRET,
+            admin_key=ADMIN_KEY,
+            pool_size=4,
+            platforms=PLATFORMS,
         )
         async with onward.open(settings) as opened:
             pool = opened.commands.pool

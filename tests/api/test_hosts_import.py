@@ -348,6 +348,16 @@ async def test_a_change_during_an_import_is_not_lost(client: httpx2.AsyncClient,
     assert (await shown(client, path))["address"] == "x"
 
 
+async def test_a_configuration_of_openssh_is_hosts_over_ssh(client: httpx2.AsyncClient):
+    name = fresh()
+    text = f"Host {name}\n  HostName 10.0.0.7\n  User ann\n"
+    done = await imported(client, text, format="ssh_config", channel="mqtt")
+    assert done["created"] == 1
+    (found,) = (await shown(client, f"/hosts?selector=name={name}"))["items"]
+    assert (found["channel"], found["address"]) == ("ssh", "ann@10.0.0.7")
+    told(await sent(client, f"{text}Include x\n", format="ssh_config"), 422, "inventory-mistaken")
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "ini", "yaml"])
 async def test_a_large_fleet_is_imported_whole(
     client: httpx2.AsyncClient, form: str, tried: Tried, *, proof: bool

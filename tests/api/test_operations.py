@@ -209,6 +209,7 @@ async def test_the_gauges_say_how_things_stand(
     await fleet.say(claimed[:1], "succeed")
     await fleet.submit(people.ann, command_type="deploy")
     await pool.execute("UPDATE runs SET deadline_at = now() - interval '1 minute'")
+    await pool.execute("UPDATE workers SET refused = 7")
     found = await scraped(client)
     by_status = {
         labels[0]: value for (name, labels), value in found.items() if name == "onward_executions"
@@ -220,6 +221,7 @@ async def test_the_gauges_say_how_things_stand(
     assert (found["onward_hosts", ("ACTIVE",)], found["onward_hosts", ("DISABLED",)]) == (3, 1)
     assert found["onward_jobs_waiting_for_approval", ()] == 1
     assert found["onward_workers", ()] == 1
+    assert found["onward_messages_refused", ()] == 7
     assert found["onward_executions_overdue", ()] == len(claimed) - 1
     assert found["onward_outbox_size", ()] >= 0
     assert found["onward_outbox_oldest_seconds", ()] >= 0

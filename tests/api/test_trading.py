@@ -12,7 +12,6 @@ import pytest
 
 from onward.core.lifecycles import ORDER
 from onward.store import orders
-from onward.store.locks import Locks
 from onward.store.orders import NO_TOKEN, NewOrder, Side
 from onward.trading.money import AMOUNT_MAX
 from tests.api.exchange import (
@@ -106,7 +105,7 @@ async def test_orders_are_seen_with_the_token_that_the_next_one_names(ann: Trade
 async def test_while_the_lock_is_taken_it_is_409_and_nothing_is_placed(
     exchange: Exchange, ann: Trader, side: Side
 ):
-    elsewhere = Locks(exchange.redis_url)
+    elsewhere = exchange.locks_elsewhere()
     lease = await elsewhere.take(f"orders:{ann.name}:{side}")
     assert lease is not None
     answer = await ann.place(side, 1_000, seen=FIRST)

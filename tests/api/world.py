@@ -62,6 +62,16 @@ _TRADING: Final = f"""
       FROM (VALUES (1, 'buy'), (2, 'sell')) AS s (n, side);
 """  # noqa: S608 - constants
 
+# A token that nobody has used.
+_TOKEN: Final = "oat_an-example-of-a-token-that-nobody-has-made"  # noqa: S105 - the docs show it
+_ENROLMENT: Final = """
+    WITH gone AS (DELETE FROM enrolments)
+    INSERT INTO enrolments (digest, host_id, made_by, expires_at)
+    SELECT sha256($1::text::bytea), id, 'test', now() + interval '1 hour'
+      FROM hosts WHERE name = 'web-1'
+        ON CONFLICT (digest) DO UPDATE SET used_at = NULL, used_by = NULL
+"""
+
 # What is said about a command that nobody knows is kept, and so is which messages were signed.
 _EVIDENCE: Final = frozenset({"timeline", "webhook_messages"})
 
@@ -83,6 +93,7 @@ class World:
             "command_type": "DEPLOY",
             "name": "RESTART_SERVICE",
             "operation_id": str(_ORDER),
+            "platform": "aep",
         }
         self._failed_job = 0
         self._renewed = 0
@@ -149,9 +160,10 @@ class World:
         await self._pool.execute(_TRADING)
         host = f"idle-{next(_numbers)}"
         host_id = await self._pool.fetchval(
-            "INSERT INTO hosts (name) VALUES ($1) RETURNING id", host
+            "INSERT INTO hosts (name, channel) VALUES ($1, 'mqtt') RETURNING id", host
         )
         await self._fleet.block(host, "DEPLOY")
+        await self._pool.execute(_ENROLMENT, _TOKEN)
         viewer, _ = await self._services.keys.make("used up", person="x", role="viewer", by="test")
         self._ids |= {
             "host_id": str(host_id),

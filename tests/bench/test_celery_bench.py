@@ -9,6 +9,7 @@ from onward.bench.scaled import scaled
 from onward.bench.work import Work
 from onward.errors import InvariantBroken
 from tests.bench.results import well_formed
+from tests.databases import on
 
 SMALL = Sizes(
     work=Work(jobs=2, hosts=20),
@@ -30,9 +31,7 @@ def test_the_celery_engine_is_measured_beside_plain_celery_and_the_ideal():
     assert messages.value >= 1_000 * 2 * SMALL.work.jobs / SMALL.work.executions
 
 
-async def test_a_worker_that_cannot_start_says_why_in_a_measurement():
+async def test_a_worker_that_cannot_start_says_why_in_a_measurement(server_url: str):
     with pytest.raises(InvariantBroken, match="PostgreSQL"):
-        async with scaled(
-            "postgresql://nobody@127.0.0.1:1/nothing", "unix:///nowhere", processes=1
-        ):
+        async with scaled(on(server_url, "nothing_here"), "unix:///nowhere", processes=1):
             pass

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import httpx2
@@ -80,6 +81,33 @@ def environment(data_dir: Path, **changes: str) -> dict[str, str]:
 def on_database(url: str) -> Mapping[str, str]:
     """The settings for a server of the tests, which may forget."""
     return {"ONWARD_DATABASE_URL": url, "ONWARD_REQUIRE_DURABLE": "false"}
+
+
+class Ended(NamedTuple):
+    """A program that has ended."""
+
+    code: int
+    report: str  # what it had to say
+    told: str  # how it got on
+
+
+@contextmanager
+def at_once(
+    begin: Callable[..., subprocess.Popen[str]], *options: Sequence[str]
+) -> Iterator[list[Future[Ended]]]:
+    """Run a program several times at once, with the options and in the place of each.
+
+    Most of the time they wait, for servers to start or for a network that delays what they say.
+    """
+
+    def run(*given: str) -> Ended:
+        *words, place = given
+        with begin(*words, temporary=Path(place)) as program:
+            report, told = program.communicate(timeout=4 * BOUND_S)
+        return Ended(program.returncode, report, told)
+
+    with ThreadPoolExecutor() as crowd:
+        yield [crowd.submit(run, *given) for given in options]
 
 
 @contextmanager

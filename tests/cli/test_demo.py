@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from onward import embedded
 from onward.demo import evidence, invariants, sabotage
 from onward.demo.evidence import Evidence
 from onward.store import database
-from tests.cli.running import BOUND_S, folder_for_servers, until
+from tests.cli.running import BOUND_S, Ended, at_once, folder_for_servers, until
 
 HOSTS = 15
 
@@ -30,13 +31,22 @@ def temporary() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def kept(temporary: Path) -> Iterator[Path]:
+def demos(temporary: Path) -> Iterator[list[Future[Ended]]]:
+    """A small demo that goes well and keeps its data, and one of which a promise is broken."""
+    planted = temporary / "planted"
+    planted.mkdir()
+    well = ("--seed", "7", "--data-dir", str(temporary / "kept"), str(temporary))
+    with at_once(onward_demo, well, ("--plant", "one-at-a-time", str(planted))) as begun:
+        yield begun
+
+
+@pytest.fixture(scope="module")
+def kept(temporary: Path, demos: list[Future[Ended]]) -> Iterator[Path]:
     """The data of a small demo that went well."""
     folder = temporary / "kept"
-    demo = onward_demo("--seed", "7", "--data-dir", str(folder), temporary=temporary)
-    report, told = demo.communicate(timeout=4 * BOUND_S)
-    assert demo.returncode == 0, told
-    (folder / "report").write_text(report + told, encoding="utf-8")
+    demo = demos[0].result()
+    assert demo.code == 0, demo.told
+    (folder / "report").write_text(demo.report + demo.told, encoding="utf-8")
     yield folder
     shutil.rmtree(folder)
 
@@ -78,18 +88,17 @@ def test_a_demo_keeps_every_promise_and_shows_it(kept: Path):
     assert re.search(r"killed worker 1 \(pid \d+, SIGKILL\)", report)
 
 
-def test_a_demo_that_finds_a_promise_broken_names_it_and_leaves_with_one(temporary: Path):
+def test_a_demo_that_finds_a_promise_broken_names_it_and_leaves_with_one(
+    temporary: Path, demos: list[Future[Ended]]
+):
     """It also shows that nothing is left behind in the end."""
-    place = temporary / "planted"
-    place.mkdir()
-    demo = onward_demo("--plant", "one-at-a-time", temporary=place)
-    report, told = demo.communicate(timeout=4 * BOUND_S)
-    assert demo.returncode == 1, told
+    code, report, told = demos[1].result()
+    assert code == 1, told
     assert "Broken: one-at-a-time." in report
     assert re.search(r"BROKEN +one-at-a-time", report)
     assert re.search(r"holds +only-forward", report)
     assert "Traceback" not in told
-    assert list(place.iterdir()) == []
+    assert list((temporary / "planted").iterdir()) == []
 
 
 async def test_every_promise_of_the_demo_can_be_found_broken(
@@ -110,27 +119,33 @@ async def test_every_promise_of_the_demo_can_be_found_broken(
         assert found[name].summary != found[name].basis
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_demo_that_is_ended_early_takes_everything_with_it(
-    temporary: Path, number: signal.Signals, code: int
-):
+def test_a_demo_that_is_ended_early_takes_everything_with_it(temporary: Path):
     """Also when it is killed: all that it has started notice, and the last stops the servers."""
-    place = temporary / f"ended-{number}"
-    place.mkdir()
-    demo = onward_demo(temporary=place)
-    assert demo.stderr is not None
-    for line in demo.stderr:
-        if "ann asks for upgrade" in line:
-            break
-    started = processes_with(str(place))
-    assert len(started) > 4, "a service, two workers, hosts, and servers"
-    demo.send_signal(number)
+    numbers = {signal.SIGINT: 130, signal.SIGKILL: -9}
+    places = {number: temporary / f"ended-{number}" for number in numbers}
+    begun = {}
+    for number, place in places.items():
+        place.mkdir()
+        begun[number] = onward_demo(temporary=place)
+    for number, demo in begun.items():
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "ann asks for upgrade" in line:
+                break
+        started = processes_with(str(places[number]))
+        assert len(started) > 4, "a service, two workers, hosts, and servers"
+        demo.send_signal(number)
+    for number, code in numbers.items():
+        ended_early(begun[number], places[number], code)
+    assert list(places[signal.SIGINT].iterdir()) == []
+
+
+def ended_early(demo: subprocess.Popen[str], place: Path, code: int) -> None:
+    """See that a demo which was told to leave has done so, with all that it had started."""
     report, told = demo.communicate(timeout=BOUND_S)
     assert (demo.returncode, report) == (code, "")
     assert "Traceback" not in told
     until(lambda: processes_with(str(place)) == [])
-    if number == signal.SIGINT:
-        assert list(place.iterdir()) == []
 
 
 def processes_with(word: str) -> list[int]:

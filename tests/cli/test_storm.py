@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -19,12 +19,16 @@ from pathlib import Path
 
 import pytest
 
+import onward
 from onward import commands
 from onward.storm import invariants, journal, sabotage
 from onward.storm.invariants import Evidence
 from onward.storm.journal import Confirmation, Journal
 from onward.storm.plan import SENDERS, draw, source_of
 from onward.storm.sender import Job
+from onward.wiring import Onward
+from tests.conftest import settings_for
+from tests.databases import copied
 
 BOUND_S = 60
 
@@ -38,8 +42,21 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.fixture
-async def evidence(opened) -> Evidence:  # noqa: ARG001 - what is open is found by itself
+@pytest.fixture(scope="module")
+def shared_url(server_url: str, template: str) -> Iterator[str]:
+    """A database for all tests: whoever breaks something there takes it back."""
+    with copied(server_url, template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+async def opened(shared_url: str) -> AsyncIterator[Onward]:
+    async with onward.open(settings_for(shared_url)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+async def evidence(opened: Onward) -> Evidence:  # noqa: ARG001 - what is open is found by itself
     """A storm without wind: said in one process, the second sender's second half in a new life."""
     plan = draw(commands=60, seed=3, connections=4)
     for cmd_id, story in plan.commands:

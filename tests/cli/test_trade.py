@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,8 +22,8 @@ from onward.demo.trading.evidence import Evidence
 from onward.demo.trading.journal import Told
 from onward.demo.trading.script import MARKETS
 from onward.store import database, ledger
-from tests.cli.running import BOUND_S, folder_for_servers, on_database, until
-from tests.cli.test_demo import processes_with
+from tests.cli.running import BOUND_S, Ended, at_once, folder_for_servers, on_database
+from tests.cli.test_demo import ended_early, processes_with
 
 SECONDS = 3
 
@@ -35,13 +36,22 @@ def temporary() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def kept(temporary: Path) -> Iterator[Path]:
+def demos(temporary: Path) -> Iterator[list[Future[Ended]]]:
+    """A short demo that goes well and keeps its data, and one of which a promise is broken."""
+    planted = temporary / "planted"
+    planted.mkdir()
+    well = ("--seed", "7", "--data-dir", str(temporary / "kept"), str(temporary))
+    with at_once(trade_demo, well, ("--plant", "one-winner", str(planted))) as begun:
+        yield begun
+
+
+@pytest.fixture(scope="module")
+def kept(temporary: Path, demos: list[Future[Ended]]) -> Iterator[Path]:
     """The data of a short demo that went well."""
     folder = temporary / "kept"
-    demo = trade_demo("--seed", "7", "--data-dir", str(folder), temporary=temporary)
-    report, told = demo.communicate(timeout=4 * BOUND_S)
-    assert demo.returncode == 0, report + told
-    (folder / "report").write_text(report + told, encoding="utf-8")
+    demo = demos[0].result()
+    assert demo.code == 0, demo.report + demo.told
+    (folder / "report").write_text(demo.report + demo.told, encoding="utf-8")
     yield folder
     shutil.rmtree(folder)
 
@@ -102,18 +112,17 @@ def test_those_who_trade_are_accepted_refused_and_answered_again(kept: Path):
     assert any(each.replayed for each in told)
 
 
-def test_a_demo_that_finds_a_promise_broken_names_it_and_leaves_with_one(temporary: Path):
+def test_a_demo_that_finds_a_promise_broken_names_it_and_leaves_with_one(
+    temporary: Path, demos: list[Future[Ended]]
+):
     """It also shows that nothing is left behind in the end."""
-    place = temporary / "planted"
-    place.mkdir()
-    demo = trade_demo("--plant", "one-winner", temporary=place)
-    report, told = demo.communicate(timeout=4 * BOUND_S)
-    assert demo.returncode == 1, told
+    code, report, told = demos[1].result()
+    assert code == 1, told
     assert re.search(r"Broken: .*one-winner", report)
     assert re.search(r"BROKEN +one-winner", report)
     assert re.search(r"holds +one-deal", report)
     assert "Traceback" not in told
-    assert list(place.iterdir()) == []
+    assert list((temporary / "planted").iterdir()) == []
 
 
 async def test_every_promise_of_the_trading_can_be_found_broken(kept: Path, kept_url: str):
@@ -144,26 +153,24 @@ async def copied(url: str, name: str) -> str:
     return scratch.database_at(url, name)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_demo_that_is_ended_early_takes_everything_with_it(
-    temporary: Path, number: signal.Signals, code: int
-):
+def test_a_demo_that_is_ended_early_takes_everything_with_it(temporary: Path):
     """Also when it is killed: all that it has started notice, and the last stops the servers."""
-    place = temporary / f"ended-{number}"
-    place.mkdir()
-    demo = trade_demo(temporary=place)
-    assert demo.stderr is not None
-    for line in demo.stderr:
-        if "they trade" in line:
-            break
-    assert len(processes_with(str(place))) > 3, "two services, and servers"
-    demo.send_signal(number)
-    report, told = demo.communicate(timeout=BOUND_S)
-    assert (demo.returncode, report) == (code, "")
-    assert "Traceback" not in told
-    until(lambda: processes_with(str(place)) == [])
-    if number == signal.SIGINT:
-        assert list(place.iterdir()) == []
+    numbers = {signal.SIGINT: 130, signal.SIGKILL: -9}
+    places = {number: temporary / f"ended-{number}" for number in numbers}
+    begun = {}
+    for number, place in places.items():
+        place.mkdir()
+        begun[number] = trade_demo(temporary=place)
+    for number, demo in begun.items():
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "they trade" in line:
+                break
+        assert len(processes_with(str(places[number]))) > 3, "two services, and servers"
+        demo.send_signal(number)
+    for number, code in numbers.items():
+        ended_early(begun[number], places[number], code)
+    assert list(places[signal.SIGINT].iterdir()) == []
 
 
 def test_a_folder_that_holds_something_is_not_used(temporary: Path):

@@ -9,7 +9,8 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -242,15 +243,20 @@ def test_what_cannot_be_is_told_in_one_line(database_url: str, folder: Path):
     backwards = {"ONWARD_BASE_BACKOFF_S": "60", "ONWARD_MAX_BACKOFF_S": "30"}
     short = {**on_database(database_url), "ONWARD_ADMIN_KEY": "short"}
     free = ("--port", "0")
-    for options, settings, told in (
+    cases: Sequence[tuple[Sequence[str], Mapping[str, str], str]] = (
         (free, nowhere, "PostgreSQL at 127.0.0.1:1 cannot be used"),
         (free, {"ONWARD_WORKER_CAPACITY": "many"}, "ONWARD_WORKER_CAPACITY: "),
         (free, backwards, "ONWARD_BASE_BACKOFF_S: 60 is more than ONWARD_MAX_BACKOFF_S, 30"),
         ((*free, "--host", "192.0.2.1"), {}, "host: '192.0.2.1' is no address of this machine"),
         ((*free, "--host", "no.such.host.invalid"), {}, "host: 'no.such.host.invalid' is no"),
         (free, short, "ONWARD_ADMIN_KEY: is not a key"),
-    ):
-        assert refused(folder, *options, **settings).startswith(f"onward: {told}")
+    )
+    with ThreadPoolExecutor() as at_once:
+        said = [
+            at_once.submit(refused, folder, *options, **settings) for options, settings, _ in cases
+        ]
+    for line, (_, _, told) in zip(said, cases, strict=True):
+        assert line.result().startswith(f"onward: {told}")
 
 
 def test_whoever_listens_to_the_world_is_warned(database_url: str, folder: Path):

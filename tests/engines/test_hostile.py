@@ -17,6 +17,7 @@ from celery import Celery
 from onward.channels.simulated import What
 from onward.engines.celery import names
 from onward.engines.celery.process import broker_url
+from onward.engines.celery.refusals import Refusals
 from onward.store import jobs
 from tests.conftest import settings_for
 from tests.engines.ground import Ground, all_still, descendants, put_off, until
@@ -239,6 +240,43 @@ async def test_what_is_named_many_times_runs_once(there: Ground, tried: Tried):
     assert there.count(hosts, What.STARTED) == 5
     assert there.promises_broken() == []
     tried("hostile messages, each refused in one line", len(REFUSED), "the worker went on")
+
+
+async def test_every_refusal_is_counted_whichever_process_refused(there: Ground):
+    """At the gate of the main process, on the way there, and in the task itself.
+
+    What is said again and again is not logged again and again, so the log is no count.
+    """
+
+    async def until_counted(number: int) -> int:
+        async def enough() -> bool:
+            return bool(await there.pool.fetchval(_REFUSED) >= number)
+
+        await until(enough, of=there)
+        found: int = await there.pool.fetchval(_REFUSED)
+        return found
+
+    # What was refused before this one is written down before it, or with it.
+    put(there, REFUSED["a retry"][0])
+    before = await until_counted(await there.pool.fetchval(_REFUSED) + 1)
+    put(there, *(REFUSED[what][0] for what in ("an unknown task", "a number", "an empty list") * 5))
+    await until_counted(before + 15)
+
+
+_REFUSED = "SELECT sum(refused)::bigint FROM workers"
+
+
+def test_refusals_are_taken_once_and_nobody_waits_for_room_for_more():
+    refusals = Refusals()
+    assert refusals.take() == 0
+    for _ in range(20):
+        refusals.add()
+    refusals.add(3)
+    assert (refusals.take(), refusals.take()) == (23, 0)
+    for _ in range(3):
+        refusals.add(50_000)
+    assert 50_000 <= refusals.take() <= 150_000
+    assert refusals.take() == 0
 
 
 async def test_nobody_is_told_over_the_broker_to_shut_down(there: Ground):

@@ -21,11 +21,15 @@ TWO: dict[Form, str] = {
     ' {"name": "b", "labels": {"zone": "us"}}]\n',
     "ini": "a ansible_host=10.0.0.1 zone=eu\nb zone=us\n",
     "yaml": "all:\n  hosts:\n    a: {ansible_host: 10.0.0.1, zone: eu}\n    b: {zone: us}\n",
+    "ssh_config": "# us\nHost a\n  HostName 10.0.0.1\nHost b\n",
 }
 WANTED = [
     NewHost("a", {"zone": "eu"}, "simulated", "10.0.0.1"),
     NewHost("b", {"zone": "us"}, "simulated", ""),
 ]
+# OpenSSH knows no labels, and its hosts are reached in one way.
+OVER_SSH = [NewHost("a", {}, "ssh", "10.0.0.1"), NewHost("b", {}, "ssh", "b")]
+LABELLED = [form for form in FORMS if form != "ssh_config"]
 
 
 # Every form.
@@ -36,10 +40,10 @@ WANTED = [
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
 def test_the_same_hosts_are_read_from_every_form(form: Form, mark: str, end: str):
     found = inventory.read((mark + TWO[form].replace("\n", end)).encode(), form)
-    assert found == (WANTED, [], 0)
+    assert found == (OVER_SSH if form == "ssh_config" else WANTED, [], 0)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LABELLED)
 def test_a_host_that_names_no_channel_gets_the_callers(form: Form):
     for channel in CHANNELS:
         found = hosts(TWO[form], form, channel=channel)
@@ -82,7 +86,7 @@ def test_an_encrypted_file_says_how_to_decrypt_it(form: Form):
     assert "ansible-vault decrypt" in the_mistake(content, form).text
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LABELLED)
 def test_a_value_is_kept_as_it_is_written(form: Form):
     written = {
         "csv": "name,v,y,n\na,1.10,yes,007\n",
@@ -105,6 +109,8 @@ def test_a_name_that_is_not_safe_everywhere_is_refused_with_its_line(form: Form,
         content = content.replace("\nb ", f'\n"{name}" ')
     elif form == "yaml":
         content = content.replace(" b:", f' "{name}":')
+    elif form == "ssh_config":
+        content = content.replace("Host b", f'Host "{name}"')
     found = the_mistake(content, form)
     assert found.line == TWO[form].count("\n")
     assert found.text.isascii()

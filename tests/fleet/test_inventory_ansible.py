@@ -6,6 +6,8 @@ from textwrap import dedent
 
 import pytest
 
+from onward.channels.ssh.address import parse
+from onward.fleet import inventory
 from onward.fleet.inventory import Form, Mistake
 from onward.store.hosts import NewHost
 from tests.fleet.inventories import hosts, mistakes, the_mistake
@@ -123,6 +125,68 @@ def test_a_range_stands_for_all_of_its_names(pattern: str, names: list[str]):
 )
 def test_an_address_is_the_host_and_the_port(line: str, address: str):
     assert hosts(line, "ini")["web"].address == address
+
+
+OVER_SSH = {
+    "web": "web",
+    "web ansible_host=b": "b",
+    "web ansible_host=::1": "[::1]",
+    "web ansible_user=ann": "ann@web",
+    "web ansible_ssh_user=ann": "ann@web",
+    "web:2222 ansible_user=ann ansible_host=b": "ann@b:2222",
+    "web ansible_ssh_common_args='-J bastion'": "web?jump=bastion",
+    "web ansible_ssh_common_args='-C -Jann@bastion:99,b'": "web?jump=ann@bastion:99&jump=b",
+    "web ansible_ssh_common_args='-o ProxyJump=bastion'": "web?jump=bastion",
+    "web ansible_ssh_common_args='-oproxyjump=bastion'": "web?jump=bastion",
+    """web ansible_ssh_common_args='-o "ProxyJump bastion"'""": "web?jump=bastion",
+    "web ansible_ssh_common_args='-o ProxyJump=none'": "web",
+    """web ansible_ssh_common_args='-o ProxyCommand="ssh -W %h:%p -q ann@bastion"'""": (
+        "web?jump=ann@bastion"
+    ),
+    "web ansible_ssh_common_args='-o StrictHostKeyChecking=no -o'": "web",
+}
+
+
+@pytest.mark.parametrize("line", OVER_SSH)
+def test_over_ssh_the_address_says_who_logs_in_and_through_which_machines(line: str):
+    address = hosts(line, "ini", channel="ssh")["web"].address
+    assert address == OVER_SSH[line]
+    parse(address)  # the channel understands it
+
+
+def test_who_logs_in_and_the_way_are_handed_down_like_other_variables():
+    text = dedent("""\
+        [inside]
+        a
+        b ansible_user=bob
+        c ansible_connection=mqtt ansible_host=c1
+        [inside:vars]
+        ansible_user=ann
+        ansible_connection=ssh
+        ansible_ssh_common_args=-J bastion
+        """)
+    found = {name: host.address for name, host in hosts(text, "ini").items()}
+    assert found == {"a": "ann@a?jump=bastion", "b": "bob@b?jump=bastion", "c": "c1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("web ansible_user=a:b", "cannot be the name of a user"),
+        ("web ansible_user=-x", "cannot be the name of a user"),
+        ("web ansible_user={{who}}", "not plain text"),
+        ("web ansible_host=a?jump=b", "neither the name of a machine nor its address"),
+        ("web ansible_ssh_common_args='-J a:b:c'", "is not [user@]host[:port]"),
+        ("web ansible_ssh_common_args='-J a:99999'", "not a number up to 65535"),
+        ("web ansible_ssh_common_args='-J a&b'", "neither the name of a machine"),
+        ("""web ansible_ssh_common_args="-J 'a" """, "a quote is not closed"),
+        ("web ansible_ssh_common_args='-oProxyCommand=nc'", "write a ProxyJump"),
+    ],
+)
+def test_what_cannot_be_an_address_over_ssh(line: str, said: str):
+    (mistake,) = inventory.read(line.encode(), "ini", channel="ssh").mistakes
+    assert said in mistake.text
+    assert mistake.text.isascii()
 
 
 def test_an_address_of_ipv6_with_a_port_stands_in_brackets():

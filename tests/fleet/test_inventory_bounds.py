@@ -37,6 +37,8 @@ def many(form: Form, count: int) -> str:
             return "".join(f"h{n}\n" for n in range(count))
         case "yaml":
             return "all:\n hosts:\n" + "".join(f"  h{n}:\n" for n in range(count))
+        case "ssh_config":
+            return "".join(f"Host h{n}\n" for n in range(count))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -133,22 +135,35 @@ BOMBS: dict[str, tuple[Form, str, str]] = {
         "is in too many groups",
     ),
     "a high tower of groups": ("ini", handed_down(1, 300, 0), "is in too many groups"),
-    "much handed down to many": ("ini", handed_down(5_000, 200, 20), "hand down too much"),
+    "much handed down to many": ("ini", handed_down(5_000, 200, 20), "hands down too much"),
     "many in many groups": (
         "ini",
         "".join(f"[g{n}]\nh[1:100000]\n" for n in range(60)),
-        "hand down too much",
+        "hands down too much",
     ),
     "many with many variables": (
         "ini",
         f"h[1:100000] {' '.join(f'v{n}=1' for n in range(60))}\n",
-        "hand down too much",
+        "hands down too much",
     ),
     "long labels for many": (
         "ini",
         "h[1:100000]\n[all:vars]\n" + "".join(f"v{n}={'x' * 250}\n" for n in range(30)),
         f"more than {MAX_LABEL_CHARACTERS:,} characters",
     ),
+    "many hosts and many patterns": (
+        "ssh_config",
+        "".join(f"Host *{n}*a*b*\n  User u\n" for n in range(20_000)) + many("ssh_config", 1_000),
+        "hands down too much",
+    ),
+    "a long pattern": ("ssh_config", f"Host {'*a' * 500}\n", "more than 255"),
+    "a long way": (
+        "ssh_config",
+        f"Host h\nProxyJump {','.join(f'j{n}' for n in range(1_000))}\n",
+        "more than 8 machines",
+    ),
+    "a way in a circle": ("ssh_config", "Host h\nHost *\nProxyJump h\n", "leads in a circle"),
+    "a long line of patterns": ("ssh_config", f"Host {'*a ' * 500_000}\n", "more than 8192"),
     "a quote that is never closed": ("csv", 'name\n"' + "a\n" * 500_000, "not CSV"),
     "a long line": ("ini", "h" + ":" * 1_000_000, "more than 65536"),
     "nothing but brackets": ("ini", "h" + "[" * 60_000, "too many for a host"),
@@ -170,7 +185,8 @@ def test_a_small_text_that_asks_for_much_is_refused(
 PIECES = st.sampled_from(
     ["name", "hosts", "all", "vars", "children", "labels", "[", "]", "{", "}", ":", ",", "=", '"',
      "'", "\\", "#", ";", "\n", "\r", " ", "\t", "-", "&a", "*a", "<<", "!vault", "!!python/x", "|",
-     "---", "web[1:3]", "0", "1e999", "NaN", "null", "~", "\ufeff", "\u2028", "\x85", "é", "\0"]
+     "Host ", "Match ", "ProxyJump ", "HostName %h", "!web", "*", "---", "web[1:3]",
+     "0", "1e999", "NaN", "null", "~", "\ufeff", "\u2028", "\x85", "é", "\0"]
 )  # fmt: skip
 BROKEN = st.lists(PIECES | st.text(max_size=3), max_size=40).map("".join)
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from onward.core.lifecycles import EXECUTION
+from onward.fleet.report import OFFLINE
 from onward.fleet.why import Reason, Why, why
 from onward.store import browse, executions, jobs, workers
 from onward.store.database import Pool
@@ -79,9 +80,9 @@ class World:
         )
         return claimed[0].epoch
 
-    async def retry_in(self, execution_id: int, delay_s: int) -> None:
+    async def retry_in(self, execution_id: int, delay_s: int, cause: str = "UNREACHABLE") -> None:
         """Run an execution, and queue it again for later."""
-        data = json.dumps({"delay_s": delay_s, "cause": "UNREACHABLE"})
+        data = json.dumps({"delay_s": delay_s, "cause": cause})
         epoch = await self.claim(execution_id)
         again = ExecutionEvent(execution_id, "retry", epoch, "worker", data)
         await EXECUTIONS.record_all(self.pool, [again], batch_max=1)
@@ -131,6 +132,12 @@ async def at_the_limit(world: World) -> int:
 async def to_be_retried(world: World) -> int:
     execution_id = await world.queued()
     await world.retry_in(execution_id, 600)
+    return execution_id
+
+
+async def offline(world: World) -> int:
+    execution_id = await world.queued()
+    await world.retry_in(execution_id, 600, OFFLINE)
     return execution_id
 
 
@@ -258,6 +265,7 @@ SITUATIONS: dict[Situation, tuple[Reason, str]] = {
     paused_before_it_was_planned: (Reason.PAUSED, "is paused"),
     at_the_limit: (Reason.CONCURRENCY_LIMIT, "as many under way as it may: 1"),
     to_be_retried: (Reason.NEXT_RETRY, "ended with UNREACHABLE"),
+    offline: (Reason.HOST_OFFLINE, "why-.* is not connected"),
     blocked: (Reason.BLOCKED_BY_RULE, "eve has blocked noop on .*: disk is full"),
     disabled: (Reason.HOST_DISABLED, "is not active"),
     held: (Reason.HOST_HELD, "is held by execution"),
@@ -385,7 +393,12 @@ class Mixed:
                 self._chance.choice(["succeed", "fail", "retry", "timeout"]),
                 row["epoch"],
                 "worker",
-                json.dumps({"delay_s": self._chance.choice([0, 600]), "cause": "FAILED"}),
+                json.dumps(
+                    {
+                        "delay_s": self._chance.choice([0, 600]),
+                        "cause": ("FAILED", OFFLINE)[row["id"] % 2],
+                    }
+                ),
             )
             for row in chosen
         ]
@@ -453,7 +466,14 @@ NEVER_BEGUN = {
     *(Reason.NO_WORKER, Reason.CONCURRENCY_LIMIT, Reason.TO_BE_PLANNED),
 }
 IN_THE_QUEUE = {
-    *(Reason.CANCELLING, Reason.PAUSED, Reason.NEXT_RETRY, Reason.NO_WORKER, Reason.HOST_HELD),
+    *(
+        Reason.CANCELLING,
+        Reason.PAUSED,
+        Reason.NEXT_RETRY,
+        Reason.HOST_OFFLINE,
+        Reason.NO_WORKER,
+        Reason.HOST_HELD,
+    ),
     *(Reason.BEHIND_ANOTHER, Reason.BLOCKED_BY_RULE, Reason.HOST_DISABLED, Reason.TO_BE_CLAIMED),
 }
 ON_A_HOST = {Reason.CANCELLING, Reason.WORKER_LOST, Reason.OVERDUE, Reason.UNDER_WAY}

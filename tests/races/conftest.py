@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.conftest import copied
+from tests.databases import copied
 from tests.races.stage import Stage, staged
 
 

@@ -2,7 +2,8 @@
 
 A session begins, says one thing, and commits or rolls back: three turns. Two sessions have 20
 orders of six turns. `--proof` plays all of them, and either session may roll back. Without it, only
-orders that differ in what the database sees are played, and only the first may roll back:
+orders that differ in what the database sees are played, and only the first may roll back, in one
+pair of four:
 
 - BEGIN takes no lock and, in READ COMMITTED, no snapshot, so it commutes with every turn of the
   other session: what counts is the order of the two statements and the two ends: six are left.
@@ -73,9 +74,9 @@ def start_row(table: Lifecycle, start: str, pair: Sequence[Operation]) -> dict[i
 
 def distinct_cases(table: Lifecycle, start: str) -> Iterator[Case]:
     said = operations(table, start)
-    for pair in product(said, said):
+    for number, pair in enumerate(product(said, said)):
         rows = start_row(table, start, pair)
-        for ends in (BOTH_COMMIT, FIRST_ROLLS_BACK):
+        for ends in (BOTH_COMMIT, FIRST_ROLLS_BACK)[: 1 if number % 4 else 2]:
             yield Case(table, rows, pair, ONE_BY_ONE, ends)
             yield (overlapping := Case(table, rows, pair, FIRST_ENDS_FIRST, ends))
             if not overlapping.foretold.waits[1]:

@@ -19,7 +19,8 @@ from onward.store.changes import KINDS, Change, Position, Reader, can_go_on, hor
 from onward.store.database import Connection, Pool
 from onward.store.transitions import Event
 from onward.wiring import Onward
-from tests.conftest import copied, settings_for
+from tests.conftest import settings_for
+from tests.databases import copied
 from tests.proof_table import Tried
 from tests.store.asking import BOUND_S
 

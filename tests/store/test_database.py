@@ -29,11 +29,12 @@ from onward.errors import (
     ServerUnreachable,
 )
 from onward.store import database
-from tests.conftest import copied, on, settings_for
+from tests.conftest import settings_for
+from tests.databases import copied, on
 from tests.store.asking import BOUND_S, kill_blocked, row_of, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 SECRET = "s3cr3t"  # noqa: S105 - the one that must not be told
 
@@ -249,3 +250,34 @@ async def test_the_pool_recovers_when_every_connection_was_killed(opened, server
         assert answer.changed
         return
     pytest.fail("the pool did not recover")
+
+
+@pytest.fixture
+def second_url(server_url: str, template: str) -> Iterator[str]:
+    """Another database on the same server."""
+    with copied(server_url, template) as url:
+        yield url
+
+
+@pytest.mark.parametrize("may_know", [True, False], ids=["the server's number", "its name"])
+async def test_a_database_has_one_identity_that_no_other_has(
+    database_url: str, second_url: str, *, may_know: bool
+):
+    """Not every hoster lets everybody know the number of a server; then the name has to do."""
+
+    async def identity(url: str) -> str:
+        connection = await database.connect(url)
+        try:
+            if not may_know:
+                await connection.execute(
+                    "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC; "
+                    "SET ROLE pg_signal_backend"
+                )
+            return await database.identity(connection)
+        finally:
+            await connection.close()
+
+    found = await identity(database_url)
+    assert found == await identity(database_url)
+    assert found != await identity(second_url)
+    assert ("onward_test" in found) != may_know

@@ -38,7 +38,8 @@ from onward.commands import (
 from onward.core.verdicts import TransitionResult
 from onward.errors import InvalidInput, UnknownLifecycle
 from onward.store import inputs
-from tests.conftest import copied, settings_for
+from tests.conftest import settings_for
+from tests.databases import copied
 from tests.store.asking import one, row_of
 
 if TYPE_CHECKING:

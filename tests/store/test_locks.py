@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import structlog
@@ -43,7 +44,7 @@ def quickly_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(url: str | None, **options: float) -> AsyncIterator[Locks]:
+async def opened(url: str | None, **options: Any) -> AsyncIterator[Locks]:
     """The locks of a process."""
     found = Locks(url, **options)
     try:

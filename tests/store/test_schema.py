@@ -21,7 +21,8 @@ from onward.errors import SchemaMismatch
 from onward.store import schema, transitions
 from onward.store.commands import NewCommand
 from onward.store.transitions import Event
-from tests.conftest import copied, settings_for
+from tests.conftest import settings_for
+from tests.databases import copied
 from tests.store.asking import BOUND_S, one, rows, state_of
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import redis.asyncio
@@ -15,6 +16,7 @@ from onward.errors import InvalidInput, ServerTooOld, ServerUnreachable
 from onward.store.orders import NO_TOKEN
 from onward.store.valkey import refuse_old
 from tests.conftest import settings_for
+from tests.databases import copied
 
 
 @pytest.fixture
@@ -81,3 +83,32 @@ def test_one_that_is_too_old_is_refused(version: str):
 @pytest.mark.parametrize("version", ["6.2.0", "7.2.4", "10.0.1"])
 def test_one_that_is_new_enough_is_taken(version: str):
     refuse_old(version)
+
+
+@pytest.fixture
+def second_url(server_url: str, template: str) -> Iterator[str]:
+    """Another database on the same server."""
+    with copied(server_url, template) as url:
+        yield url
+
+
+async def test_installations_that_share_one_do_not_meet_in_it(
+    database_url: str, second_url: str, redis_url: str
+):
+    """Of the same database, two processes do."""
+    ours = settings_for(database_url, redis_url=redis_url)
+    others = settings_for(second_url, redis_url=redis_url)
+    user, token = f"ann-{uuid4()}", uuid4()
+    async with (
+        onward.open(ours, valkey=True) as here,
+        onward.open(ours, valkey=True) as beside,
+        onward.open(others, valkey=True) as elsewhere,
+    ):
+        async with here.locks.holding(user) as held:
+            assert held
+            assert await beside.locks.take(user) is None
+            async with elsewhere.locks.holding(user) as theirs:
+                assert theirs
+        await here.tokens.remember(user, "buy", token)
+        assert await beside.tokens.present(user, "buy") == token
+        assert await elsewhere.tokens.present(user, "buy") == NO_TOKEN

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from onward.store.database import Pool, pooled
-from tests.conftest import copied
+from tests.databases import copied
 from tests.trading.traders import Traders, endow
 
 USERS = ("ann", "bob", "cyd", "dan", "eve")

@@ -22,6 +22,8 @@ from onward.api.problems import Problem
 from onward.api.routing import DirectRoute, Route, operation_id
 from onward.api.services import Services
 from onward.api.signatures import Signatures, secrets_of
+from onward.api.sockets import sockets
+from onward.api.tries import Tries
 from onward.errors import InvariantBroken, OnwardError
 from onward.fleet.follow import Feed
 from onward.fleet.ready import Readiness
@@ -78,9 +80,11 @@ def create_app(
     app.state.signatures = Signatures(
         secrets_of(services.settings), pool=services.pool, clock=clock
     )
+    app.state.tries = Tries()
     # Also for whoever adds a route to the application itself.
     app.router.route_class = Route
     app.router.routes.extend(_routes(routers))
+    app.router.routes.extend(sockets(services))
     return app
 
 
@@ -127,6 +131,7 @@ def _allowed(request: Request) -> list[str]:
     found = {"OPTIONS"}
     for route in request.app.routes:
         match, _ = route.matches(request.scope)
+        # A WebSocket has no methods, and fits no request.
         if match is not Match.NONE:
             found |= route.methods
     if "GET" in found:

@@ -131,6 +131,7 @@ async def block_host(
     )
     if made.block is None or made.version is None:
         raise _refusal(made, seen)
+    services.attendance.nudge()
     response.headers["ETag"] = conditional.etag(made.version)
     return _shown(made.block)
 
@@ -148,6 +149,7 @@ async def unblock_host(
     lifted = await store.unblock(services.pool, host_id, checked, version=seen.version)
     if lifted.outcome is not HostOutcome.CHANGED or lifted.version is None:
         raise _refusal(lifted, seen)
+    services.attendance.nudge()
     response.headers["ETag"] = conditional.etag(lifted.version)
 
 
@@ -185,6 +187,7 @@ async def block_hosts(rules: Rules, caller: Calling, services: Serving) -> Block
         expires_at=_expiry(rules),
     )
     refuse_no_hosts(chosen.missing, chosen.hosts)
+    services.attendance.nudge()
     return Blocked(selector=describe(selector), command_type=known, blocked=chosen.hosts)
 
 
@@ -195,6 +198,7 @@ async def lift_blocks(wanted: Lift, services: Serving) -> Lifted:
     checked = type_name("command_type", wanted.command_type)
     chosen = await store.lift_chosen(services.pool, selector, checked)
     refuse_no_hosts(chosen.missing, chosen.hosts)
+    services.attendance.nudge()
     return Lifted(
         selector=describe(selector),
         command_type=checked,

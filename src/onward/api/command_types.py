@@ -5,24 +5,30 @@ Only an admin writes them: whoever could say that a type needs no approval could
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
 from onward.api import paging
-from onward.api.models import Model
+from onward.api.models import Model, Name
 from onward.api.paging import Cursor, Limit
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
 from onward.api.services import Serving
+from onward.channels.program import ARGUMENTS_MAX, check_masked, check_template
 from onward.errors import InvalidInput
 from onward.fleet.hosts import type_name
 from onward.store import hosts as store
+from onward.store import inputs
 
 _LIST: Final = "command types"
 _UNKNOWN = {404: problem_response("There is no such command type")}
 _TIMEOUT_MAX_S: Final = 366 * 86_400
+_ARGUMENT_MAX: Final = 4_096  # characters
+_MASKED_MAX: Final = 64
+
+Argument = Annotated[str, Field(max_length=_ARGUMENT_MAX)]
 
 command_types = router("/command-types", "hosts")
 
@@ -45,6 +51,20 @@ class CommandTypeBody(Model):
     max_retries: int = Field(
         ge=0, le=1_000, description="How often a failed attempt is tried again.", examples=[3]
     )
+    argv: list[Argument] | None = Field(
+        default=None,
+        max_length=ARGUMENTS_MAX,
+        description="The program and its arguments, in which `{name}` stands for a parameter of a "
+        "job. Without it, each job says itself what is run.",
+        examples=[["systemctl", "restart", "{service}"]],
+    )
+    masked: list[Name] = Field(
+        default_factory=list,
+        max_length=_MASKED_MAX,
+        description="Parameters that nobody is to see. The program finds each in its environment: "
+        "`token` as `ONWARD_TOKEN`.",
+        examples=[["token"]],
+    )
 
 
 class CommandType(BaseModel):
@@ -55,6 +75,8 @@ class CommandType(BaseModel):
     read_only: bool
     timeout_s: float
     max_retries: int
+    argv: list[str] | None
+    masked: list[str]
 
 
 class CommandTypePage(BaseModel):
@@ -90,6 +112,10 @@ async def get_command_type(name: str, services: Serving) -> CommandType:
 async def put_command_type(name: str, wanted: CommandTypeBody, services: Serving) -> CommandType:
     """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
     checked = type_name("name", name)
+    if wanted.argv is not None:
+        check_template(wanted.argv, wanted.masked)
+        inputs.json_value("argv", wanted.argv, max_bytes=services.settings.payload_max_bytes)
+    check_masked(wanted.masked)
     return _shown(await store.put_type(services.pool, checked, **wanted.model_dump()))
 
 

@@ -6,7 +6,7 @@ the network's doing and no error of whoever brings it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -25,7 +25,9 @@ from onward.core.lifecycles import LIFECYCLES, NODE, lifecycle_named
 from onward.core.verdicts import TransitionResult
 from onward.errors import InvalidInput
 from onward.fleet import commands as fleet
-from onward.store import inputs
+from onward.fleet.attempt_ids import execution_of
+from onward.fleet.masking import Hidden, hidden_of, masked_params
+from onward.store import browse, inputs
 from onward.store.commands import NewCommand, Row
 from onward.store.transitions import Event
 
@@ -35,6 +37,10 @@ _EVENTS_MAX: Final = 10_000
 _EXAMPLE_ID: Final = "019a9433-7c3e-7d61-8b5e-3f1f3f0c2a77"
 _UNKNOWN: Final = {404: problem_response("There is no such command")}
 _NAMES: Final = ", ".join(LIFECYCLES)
+# What a node has said, and may have repeated a secret in.
+_SAID: Final = frozenset(
+    {"error_message", "error_code", "result_code", "result", "late_result", "detail"}
+)
 
 commands = router("/commands", "commands")
 
@@ -232,7 +238,7 @@ async def get_command(cmd_id: InPath, request: Request, services: Serving) -> Re
     row = await services.commands.get(cmd_id)
     if row is None:
         raise unknown_command()
-    shown = _command(row)
+    shown = _command(*await _without_secrets(services, cmd_id, [row]))
     if conditional.none_match(request, shown.version):
         return conditional.not_modified(shown.version)
     return Response(
@@ -258,8 +264,9 @@ async def get_command_timeline(
     if not found and not position and await services.commands.get(cmd_id) is None:
         raise unknown_command()
     page, more = found[:limit], len(found) > limit
+    told = await _without_secrets(services, cmd_id, page)
     return CommandTimeline(
-        items=[TimelineEvent.model_validate(row) for row in page],
+        items=[TimelineEvent.model_validate(row) for row in told],
         next_cursor=paging.encode(kind, [_seq(page[-1])]) if more else None,
     )
 
@@ -302,6 +309,25 @@ def _event(services: Services, cmd_id: str, said: Said, *, by: str, field: str =
         )
     except InvalidInput as error:
         raise InvalidInput(f"{field}{error.field.removeprefix('data.')}", error.problem) from None
+
+
+async def _without_secrets(services: Services, cmd_id: str, rows: Sequence[Row]) -> Sequence[Row]:
+    """Return what is known about a command, as it may be shown."""
+    found = await browse.masked_of_command(services.pool, cmd_id, execution_of(cmd_id))
+    if found is None:
+        return rows
+    params, masked = found
+    hidden = hidden_of(params, masked)
+    return [_veiled(row, masked, hidden) for row in rows]
+
+
+def _veiled(row: Row, masked: Sequence[str], hidden: Hidden | None) -> Row:
+    told = dict(row)
+    if isinstance(params := row.get("params"), Mapping):
+        told["params"] = masked_params(params, masked)
+    if hidden is not None:
+        told |= {name: hidden.out_of_value(row[name]) for name in _SAID.intersection(row)}
+    return told
 
 
 def _command(row: Row) -> Command:

@@ -24,9 +24,10 @@ from onward.api.tracing import trace_of
 from onward.errors import InvalidInput
 from onward.fleet.retry import RetryOutcome, retry_failed
 from onward.fleet.standing import live
-from onward.fleet.submit import checked_limit
+from onward.fleet.submit import checked_limit, edited_params
 from onward.store import inputs
 from onward.store import jobs as store
+from onward.store.browse import Row
 from onward.store.jobs import Cancellation, Decision
 
 _REFUSALS: Final = {
@@ -124,9 +125,13 @@ async def edit_job(
     caller: Calling,
     services: Serving,
 ) -> Job:
-    """Change a plan while it waits for approval. Whoever changes it cannot approve it."""
+    """Change a plan while it waits for approval. Whoever changes it cannot approve it.
+
+    A masked parameter stays as it is if it comes back as it was shown.
+    """
+    changes = _changes(wanted, await row_of(services, job_id), services)
     edited = await store.edit(
-        services.pool, job_id, version=seen.version, by=caller.person, **_changes(wanted, services)
+        services.pool, job_id, version=seen.version, by=caller.person, **changes
     )
     if edited is None:
         raise unknown()
@@ -262,7 +267,7 @@ async def _hold_back(services: Services, job_id: int, seen: Seen, *, paused: boo
         raise await _stands(services, job_id, "There is nothing left to hold back")
 
 
-def _changes(wanted: Edit, services: Services) -> dict[str, Any]:
+def _changes(wanted: Edit, row: Row, services: Services) -> dict[str, Any]:
     """Return what of a plan is to be changed, checked."""
     named = wanted.model_fields_set
     if not named:
@@ -273,7 +278,9 @@ def _changes(wanted: Edit, services: Services) -> dict[str, Any]:
         limit = checked_limit(wanted.max_concurrency)
     params = None
     if "params" in named:
-        params = inputs.json_object("params", wanted.params, max_bytes=largest)
+        # From the job as it is now: if it was seen otherwise, nothing will be changed.
+        given = edited_params(row, wanted.params)
+        params = inputs.json_object("params", given, max_bytes=largest)
     return {"params": params, "max_concurrency": limit}
 
 

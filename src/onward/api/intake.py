@@ -18,8 +18,8 @@ from onward.api.services import Calling, Serving
 from onward.api.tracing import trace_of
 from onward.core.selectors import describe, parse
 from onward.errors import PlanChanged
-from onward.fleet.submit import checked_limit, new_job
-from onward.store import inputs, jobs, plans
+from onward.fleet.submit import check_suits, checked_limit, new_job
+from onward.store import inputs, plans
 from onward.store.plans import Plan as Planned
 
 _PLAN_TAG = re.compile(r'(W/)?"plan-([0-9a-f]{32})"').fullmatch
@@ -153,7 +153,7 @@ async def submit_job(
         trace=trace_of(request),
     )
     try:
-        made = await jobs.submit(services.pool, job)
+        made = await services.counter.submit(services.pool, job)
     except PlanChanged as changed:
         raise _stale(changed) from changed
     response.status_code = 200 if made.duplicate else 202
@@ -173,6 +173,7 @@ async def plan_job(
     checked_limit(wanted.max_concurrency)
     inputs.json_object("params", wanted.params, max_bytes=services.settings.payload_max_bytes)
     found = await plans.preview(services.pool, wanted.command_type, selector, named=named)
+    check_suits(wanted.params, found.template)
     tag = _tag(found.digest)
     response.headers["ETag"] = tag
     return Plan.model_validate(

@@ -98,7 +98,7 @@ async def import_hosts(
         bool, Query(description="Say what would be done, and do nothing.")
     ] = False,
 ) -> ImportAnswer:
-    """Import an inventory: CSV, JSON, or Ansible's INI or YAML.
+    """Import an inventory: CSV, JSON, Ansible's INI or YAML, or OpenSSH's configuration.
 
     Hosts are known by their names: who is not there is made, who differs is changed, and who is
     not named is left alone. A host that is disabled stays so. If anything is wrong with it,
@@ -151,7 +151,7 @@ def _form_of(request: Request) -> Form:
     if found is None or found[1].lower() not in _FORMS:
         raise _unsupported(
             "Say what it is: `Content-Type: text/csv`, `application/json` or `application/yaml`, "
-            "or `?format=` csv, json, ini or yaml."
+            "or `?format=` csv, json, ini, yaml or ssh_config."
         )
     if _OTHER_CHARSET(found[2] or ""):
         raise _unsupported("Send the inventory in UTF-8.")

@@ -21,6 +21,7 @@ from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
 from onward.api.services import Services, Serving
+from onward.fleet.masking import masked_params
 from onward.fleet.standing import Deed, JobState, allowed, job_state
 from onward.store import browse, inputs, plans
 from onward.store.browse import Row
@@ -39,7 +40,16 @@ class Job(BaseModel):
     state: JobState
     allowed: list[Deed] = Field(description="What may be done with it now, by somebody who may.")
     command_type: str = Field(examples=["RESTART_SERVICE"])
-    params: dict[str, Any] = Field(examples=[{"service": "nginx"}])
+    params: dict[str, Any] = Field(
+        description="What is masked is shown as `***`.", examples=[{"service": "nginx"}]
+    )
+    argv: list[str] | None = Field(
+        description="The arguments that its type fixed when it was made.",
+        examples=[["systemctl", "restart", "{service}"]],
+    )
+    masked: list[str] = Field(
+        description="The parameters that nobody is to see.", examples=[["token"]]
+    )
     selector: dict[str, Any] = Field(examples=[{"expression": "role=web"}])
     max_concurrency: int | None = Field(examples=[50])
     read_only: bool
@@ -205,8 +215,10 @@ async def row_of(services: Services, job_id: int) -> Row:
 
 
 def shown(row: Row) -> Job:
-    """Return a job in the words of the API."""
-    return Job.model_validate({**row, "state": job_state(row), "allowed": allowed(row)})
+    """Return a job in the words of the API, without what nobody is to see."""
+    job = Job.model_validate({**row, "state": job_state(row), "allowed": allowed(row)})
+    job.params = dict(masked_params(job.params, job.masked))
+    return job
 
 
 def unknown() -> Problem:

@@ -55,6 +55,10 @@ class Worker(BaseModel):
     progress_at: datetime = Field(description="When it last got on with its work.")
     stopped_at: datetime | None = Field(description="When it left; not where it was killed.")
     lives: bool
+    refused: int = Field(
+        description="Messages of the broker that it would not take; 0 without a broker.",
+        examples=[0],
+    )
     running: int = Field(description="Executions that it runs now.", examples=[120])
 
 

@@ -93,6 +93,9 @@ PROBLEMS: Final[Mapping[type[errors.OnwardError], Kind]] = MappingProxyType(
         errors.SchemaMismatch: _DOWN,
         errors.ChannelError: Kind(502, "channel-failed", "The host could not be asked", told=False),
         errors.NotDelivered: Kind(502, "not-delivered", "The host has not got it", told=False),
+        errors.HostOffline: Kind(
+            502, "host-offline", "The host is not connected", told=False, again=True
+        ),
         errors.HostRefused: Kind(502, "host-refused", "The host said no", told=False),
         errors.HostBusy: Kind(409, "host-busy", "The host is busy", told=False, again=True),
         errors.DeliveryUnknown: Kind(

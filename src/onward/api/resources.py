@@ -6,6 +6,8 @@ from typing import Final
 
 from fastapi import APIRouter
 
+from onward.api.agents import agents
+from onward.api.agents import of_host as agents_of_host
 from onward.api.billing import billing, moving
 from onward.api.blocks import blocks, of_host
 from onward.api.callbacks import callbacks
@@ -33,6 +35,8 @@ RESOURCES: Final[tuple[APIRouter, ...]] = (
     inventories,
     of_host,
     blocks,
+    agents_of_host,
+    agents,
     command_types,
     commands,
     callbacks,

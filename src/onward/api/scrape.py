@@ -26,6 +26,10 @@ _SINGLE: Mapping[str, tuple[str, str]] = {
         "How long the oldest of them has been waiting.",
     ),
     "workers": ("onward_workers", "Workers that breathe."),
+    "messages_refused": (
+        "onward_messages_refused",
+        "Messages of the broker that workers have refused.",
+    ),
     "overdue": ("onward_executions_overdue", "Runs whose deadline has passed."),
 }
 

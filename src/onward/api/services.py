@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import Depends
 from starlette.requests import Request
 
 from onward.api.auth import Caller
+from onward.channels.agent.hub import Hub
+from onward.channels.keyring import KeyRing
+from onward.channels.platform.description import NO_PLATFORMS, Platforms
 from onward.errors import InvariantBroken
+from onward.fleet.attendance import Attendance
+from onward.fleet.submit import Counter
 from onward.settings import Settings
 from onward.store.commands import Commands
 from onward.store.database import Pool
@@ -30,6 +35,12 @@ class Services:
     keys: Keys
     locks: Locks
     market: Market
+    keyring: KeyRing
+    attendance: Attendance  # whoever serves agents runs it: `attendance.run(hub)`
+    hub: Hub
+    # Whose callbacks are read as they describe them.
+    platforms: Platforms = field(default_factory=lambda: NO_PLATFORMS)
+    counter: Counter = field(default_factory=Counter)  # where jobs are handed in
 
 
 def services_of(request: Request) -> Services:

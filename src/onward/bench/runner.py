@@ -63,6 +63,18 @@ BENCHES: Final[Mapping[str, Bench]] = MappingProxyType(
             "a platform's callbacks over HTTP, against a route that does nothing",
             _found("callbacks", "callbacks"),
         ),
+        "ssh": Bench(
+            "a command over SSH on 500 hosts, against Ansible and parallel-ssh",
+            _found("ssh", "ssh"),
+        ),
+        "mqtt": Bench(
+            "round trips to 1,000 nodes over MQTT, against mosquitto's own clients",
+            _found("mqtt", "mqtt"),
+        ),
+        "agents": Bench(
+            "a no-op through 1,000 connected agents, against a bare WebSocket echo",
+            _found("agents", "agents"),
+        ),
         "host-rule": Bench(
             "one command per host, 100,000 queued over 100 hosts, against no such rule",
             _found("host_rule", "host_rule"),

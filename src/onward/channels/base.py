@@ -98,6 +98,9 @@ class Letter(NamedTuple):
     command_type: str
     params: Mapping[str, object]
     timeout_s: float  # that are left
+    # What somebody who runs the same thing once is to know it by, if that is not the id: an
+    # attempt that failed, and said so, is not the same thing.
+    key: str = ""
 
 
 class Heard(NamedTuple):

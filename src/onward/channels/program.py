@@ -61,11 +61,16 @@ def check_template(argv: Sequence[str], masked: Sequence[str]) -> None:
 
 
 def check_masked(masked: Sequence[str]) -> None:
-    """Refuse names that could not stand in an environment."""
+    """Refuse names that could not stand in an environment, or not both of them."""
     for place, name in enumerate(masked):
         if not _is_param(name):
             raise InvalidInput(
                 f"masked[{place}]", "takes letters, digits and _, and begins with no digit"
+            )
+        if secret_name(name) in map(secret_name, masked[:place]):
+            raise InvalidInput(
+                f"masked[{place}]",
+                f"another one is {secret_name(name)} in the environment already",
             )
 
 
@@ -86,11 +91,12 @@ def program_of(
     hidden = secrets_of(params, masked)
     secrets = {secret_name(name): value for name, value in hidden.items()}
     if argv is not None:
-        return Program(tuple(_filled(argv, params)), secrets=secrets)
+        return Program(_filled(argv, params), secrets=secrets)
     said = {name: value for name, value in params.items() if name not in hidden}
-    for name in said.keys() - _KNOWN:
+    if unknown := sorted(said.keys() - _KNOWN):
         raise InvalidInput(
-            f"params.{name}", f"is none of {', '.join(sorted(_KNOWN))}, and the type has no argv"
+            f"params.{unknown[0]}",
+            f"is none of {', '.join(sorted(_KNOWN))}, and the type has no argv",
         )
     return Program(
         _own_argv(said),
@@ -163,7 +169,7 @@ def _refuse_nul(field: str, value: str) -> str:
     return value
 
 
-def _filled(argv: Sequence[str], params: Mapping[str, object]) -> list[str]:
+def _filled(argv: Sequence[str], params: Mapping[str, object]) -> tuple[str, ...]:
     filled: list[str] = []
     for argument in argv:
         alone = _PIECE.fullmatch(argument)
@@ -172,7 +178,11 @@ def _filled(argv: Sequence[str], params: Mapping[str, object]) -> list[str]:
             filled += [_text(f"params.{alone[1]}[{n}]", each) for n, each in enumerate(value)]
         else:
             filled.append(_PIECE.sub(lambda piece: _piece(piece, params), argument))
-    return filled
+    if len(filled) > ARGUMENTS_MAX:
+        raise InvalidInput("params", f"would make more than {ARGUMENTS_MAX} arguments")
+    if not filled or not filled[0]:
+        raise InvalidInput("params", f"leave {argv[0]}, the program that is run, empty")
+    return tuple(filled)
 
 
 def _piece(piece: re.Match[str], params: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from onward import errors
-from onward.cli import bench, db, demo, docs, scale, storm, trade, up
+from onward.cli import agent, bench, db, demo, docs, hosts, scale, storm, trade, up
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -38,6 +38,7 @@ EXIT_CODES: Final[Mapping[type[errors.OnwardError], int]] = MappingProxyType(
         errors.NotDelivered: FAILED,
         errors.DeliveryUnknown: FAILED,
         errors.HostRefused: FAILED,
+        errors.HostOffline: FAILED,
         errors.HostBusy: FAILED,
         errors.InvariantBroken: FAILED,
         errors.GuardDrift: FAILED,
@@ -55,10 +56,12 @@ app.command("up")(up.up)
 app.command("api")(scale.api)
 app.command("worker")(scale.worker)
 app.command("beat")(scale.beat)
+app.command("agent")(agent.agent)
 app.command("demo")(demo.demo)
 app.command("storm")(storm.storm)
 app.command("bench")(bench.bench)
 app.command("docs")(docs.docs)
+app.add_typer(hosts.app, name="hosts")
 app.add_typer(trade.app, name="trade")
 app.add_typer(db.app, name="db")
 

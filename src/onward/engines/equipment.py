@@ -1,8 +1,8 @@
-"""What an engine works with, made from the settings: its pace, and its ways to the hosts."""
+"""What an engine works with, made from the settings: its pace, and the hosts that are simulated."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,16 +59,16 @@ def pace(settings: Settings) -> Pace:
 
 
 @asynccontextmanager
-async def channels(simulated: Simulated) -> AsyncIterator[Mapping[str, Channel]]:
-    """Give the ways to hosts that a process has, by the name that hosts know them by."""
+async def simulated_hosts(simulated: Simulated) -> AsyncIterator[Channel]:
+    """Give the way to simulated hosts, in this process or in one of their own."""
     if simulated.fleet is not None:
         async with RemoteSimulatedChannel(simulated.fleet) as remote:
-            yield {"simulated": remote}
+            yield remote
         return
     fleet = SimulatedFleet(_ANY_HOST, journal=_Unwritten(), command_types=None)
     channel = SimulatedChannel(fleet, NETWORKS[simulated.network](simulated.seed))
     try:
-        yield {"simulated": channel}
+        yield channel
     finally:
         await channel.aclose()
         await fleet.aclose()

@@ -15,14 +15,15 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 import structlog
 
-from onward.channels.base import Channel, Delivery, Target
+from onward.channels.base import Channel, Delivery, Receipting, Target
 from onward.engines.pace import Pace
 from onward.engines.reports import Reports
 from onward.errors import ChannelError, DeliveryUnknown, HostRefused, ServerProblem
+from onward.fleet.masking import Hidden, hidden_of
 from onward.fleet.output import Line, Output
 from onward.fleet.report import Attempt, handed_back, reported, unreported
 from onward.store import executions, logs
@@ -31,6 +32,10 @@ from onward.store.executions import Claimed, Errand, ExecutionEvent
 from onward.store.host_locks import HostLocks
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.engine")
+
+
+# What a worker has to be told before it has these ways to hosts.
+_SETTINGS: Final = {"mqtt": "ONWARD_MQTT_URL", "platform": "ONWARD_PLATFORMS"}
 
 
 @dataclass(slots=True, eq=False)
@@ -43,10 +48,12 @@ class _Run:
     delivery: Delivery
     output: Output
     give_up_at: float
+    hidden: Hidden | None = None  # what is taken out of all that is told of it
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
     given_up: bool = False
     delivered: bool = False  # whether its channel has said all that it will
+    spoken: bool = False  # whether that was the word of its host
     stopped: bool = False  # whether its host has confirmed that it stopped on our word
     stored: bool = False  # whether some of its output has been stored already
 
@@ -99,6 +106,8 @@ class Runs:
         self._under_way: dict[int, _Run] = {}
         self._unreported: dict[int, int] = {}  # epochs of what has ended and is not yet on disk
         self._storing = asyncio.Lock()
+        self._receipting = {name for name in channels if isinstance(channels[name], Receipting)}
+        self._receipts: set[asyncio.Task[None]] = set()
         self._reports: Reports[_Ended, Sequence[Claimed]] = Reports(
             self._commit, settled=self._settled, pause_s=pace.poll_s
         )
@@ -113,11 +122,12 @@ class Runs:
     def begin(self, claimed: Claimed, errand: Errand) -> None:
         """Hand an attempt to its host; what comes of it is reported without further asking."""
         channel = self._channels.get(claimed.channel) or _NoChannel(claimed.channel)
-        output = Output(claimed.execution_id, claimed.epoch, claimed.attempt)
+        hidden = hidden_of(errand.params, errand.masked)
+        output = Output(claimed.execution_id, claimed.epoch, claimed.attempt, hidden=hidden)
         # Before the deadline that the reaper keeps: the worker knows more about the attempt.
         patience_s = claimed.timeout_s + self._pace.grace_s / 2
         give_up_at = time.monotonic() + patience_s
-        run = _Run(claimed, errand, channel, _delivery(claimed, errand), output, give_up_at)
+        run = _Run(claimed, errand, channel, _delivery(claimed, errand), output, give_up_at, hidden)
         self._under_way[claimed.execution_id] = run
         run.task = asyncio.create_task(self._run(run))
 
@@ -148,7 +158,7 @@ class Runs:
             log.info(
                 "cancel_unheard",
                 execution_id=execution_id,
-                problem=str(error),
+                problem=_told(run, str(error)),
                 **run.errand.trace,
             )
             return
@@ -228,6 +238,7 @@ class Runs:
             run.claimed.epoch,
             run.claimed.retries,
             run.errand.max_retries,
+            run.hidden,
         )
         backoff = self._pace.backoff
         try:
@@ -239,17 +250,18 @@ class Runs:
                 raise
             late = TimeoutError(f"nothing was heard for {run.claimed.timeout_s:g} s")
             return unreported(attempt, late, backoff, self._chance())
-        except ChannelError as error:
+        except (ChannelError, TimeoutError) as error:
             return unreported(attempt, error, backoff, self._chance())
         except Exception as bug:  # noqa: BLE001 - a bug of one channel is not the end of the others
             log.error(  # noqa: TRY400 - as text, because a rendered exception shows what it holds
                 "channel_bug",
                 execution_id=run.claimed.execution_id,
                 **run.errand.trace,
-                traceback="".join(traceback.format_exception(bug)),
+                traceback=_told(run, "".join(traceback.format_exception(bug))),
             )
             unknown = DeliveryUnknown("The channel failed; the log of the worker says how.")
             return unreported(attempt, unknown, backoff, self._chance())
+        run.spoken = True
         return reported(attempt, report, backoff, self._chance())
 
     def holds(self, execution_id: int, epoch: int) -> bool:
@@ -293,6 +305,11 @@ class Runs:
         )
         jobs = {run.errand.job_id: run.errand for run in runs}
         self._hand_over.ended(list(jobs.values()), following)
+        told = self._receipting
+        if told and (heard := [run for run in runs if run.spoken and run.claimed.channel in told]):
+            receipts = asyncio.create_task(_receipt(heard))
+            self._receipts.add(receipts)
+            receipts.add_done_callback(self._receipts.discard)
 
 
 class _NoChannel:
@@ -302,7 +319,9 @@ class _NoChannel:
         self._name = name
 
     async def deliver(self, _delivery: Delivery, _output: object) -> NoReturn:
-        raise HostRefused(f"This worker has no channel {self._name!r}.")
+        missing = _SETTINGS.get(self._name)
+        hint = f" Set {missing} where workers run." if missing else ""
+        raise HostRefused(f"This worker has no channel {self._name!r}.{hint}")
 
     async def cancel(self, _delivery: Delivery) -> bool:
         return False
@@ -312,15 +331,29 @@ def _cancelled(run: _Run) -> ExecutionEvent:
     return ExecutionEvent(run.claimed.execution_id, "cancel", run.claimed.epoch, "worker")
 
 
+async def _receipt(runs: Sequence[_Run]) -> None:
+    """Tell hosts that what they reported is on disk; one that does not hear it reports again."""
+    for run in runs:
+        if isinstance(run.channel, Receipting):
+            with suppress(ChannelError):
+                await run.channel.receipt(run.delivery)
+
+
+def _told(run: _Run, text: str) -> str:
+    return text if run.hidden is None else run.hidden.out_of(text)
+
+
 def _delivery(claimed: Claimed, errand: Errand) -> Delivery:
     return Delivery(
         command_id=str(claimed.execution_id),
         epoch=claimed.epoch,
-        target=Target(claimed.host_id, claimed.host_name, claimed.address),
+        target=Target(claimed.host_id, claimed.host_name, claimed.address, claimed.key_generation),
         command_type=errand.command_type,
         # Each run gets its own: a channel that changed it would change it for all.
         params=json.loads(errand.params),
         timeout_s=claimed.timeout_s,
         exclusive=not claimed.read_only,
         trace=errand.trace,
+        argv=errand.argv,
+        masked=errand.masked,
     )

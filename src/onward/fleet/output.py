@@ -3,7 +3,8 @@
 A channel hands over text as it comes, in pieces that need not end where a line does. What is kept
 is lines, numbered in the order in which they were complete, whatever their stream. The reader's
 terminal or page must survive them: control characters, those that change the direction of the text
-and halves of surrogate pairs are written out as escapes.
+and halves of surrogate pairs are written out as escapes. What nobody is to see is taken out first,
+whatever pieces it came in and wherever a line is cut.
 
 Nobody is asked to wait: what exceeds a cap is left out, and a line of Onward's own says so.
 """
@@ -14,6 +15,7 @@ import re
 from typing import Final, NamedTuple
 
 from onward.channels.base import Stream
+from onward.fleet.masking import Hidden, Veil
 
 LINE_MAX: Final = 4_096  # characters of one line
 OUTPUT_MAX: Final = 1024 * 1024  # characters of all attempts of one execution
@@ -40,9 +42,14 @@ class Line(NamedTuple):
 class Output:
     """The output of one attempt. Call `take` as often as you like for what is complete so far."""
 
-    __slots__ = ("_begun", "_cut", "_epoch", "_execution_id", "_full", "_lines", "_number", "_room")
+    __slots__ = (
+        *("_begun", "_cut", "_epoch", "_execution_id", "_full", "_hidden", "_lines", "_number"),
+        *("_room", "_veils"),
+    )
 
-    def __init__(self, execution_id: int, epoch: int, attempt: int) -> None:
+    def __init__(
+        self, execution_id: int, epoch: int, attempt: int, *, hidden: Hidden | None = None
+    ) -> None:
         self._execution_id = execution_id
         self._epoch = epoch
         # Each attempt may print half as much as the one before it, so that all of them together
@@ -53,11 +60,23 @@ class Output:
         self._begun: dict[Stream, str] = {}  # lines that have not ended yet
         self._cut: dict[Stream, int] = {}  # how much of such a line was left out already
         self._full = False
+        self._hidden = hidden
+        self._veils: dict[Stream, Veil] = {}
 
     def __call__(self, stream: Stream, text: str) -> None:
         """Take the next piece of a stream."""
         if self._full:
             return
+        if self._hidden is not None:
+            text = self._veil(stream, self._hidden).take(text)
+        self._add(stream, text)
+
+    def _veil(self, stream: Stream, hidden: Hidden) -> Veil:
+        if stream not in self._veils:
+            self._veils[stream] = Veil(hidden)
+        return self._veils[stream]
+
+    def _add(self, stream: Stream, text: str) -> None:
         *ended, begun = (self._begun.pop(stream, "") + text).split("\n")
         for line in ended:
             self._end(stream, line.removesuffix("\r"))
@@ -75,6 +94,9 @@ class Output:
 
     def close(self) -> list[Line]:
         """Return the rest, also of lines that were never ended."""
+        for stream, veil in self._veils.items():
+            self._add(stream, veil.take("", last=True))
+        self._veils.clear()
         for stream, begun in list(self._begun.items()):
             self._end(stream, begun)
         self._begun.clear()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onward.channels.base import Report
 from onward.core.retry import AfterFailure, Backoff, Cause, after_failure
-from onward.errors import DeliveryUnknown, HostBusy, HostRefused, NotDelivered
+from onward.errors import DeliveryUnknown, HostBusy, HostOffline, HostRefused, NotDelivered
+from onward.fleet.masking import Hidden
 from onward.store.executions import ExecutionEvent
 
 _TIMED_OUT_CODE = 124  # the exit code of a command that its host stopped at the time limit
 _WORKER = "worker"  # who says it
 _BUSY_S = 1.0  # until a host that was busy with something else is asked again
+_OFFLINE_S = 60.0  # until somebody looks again for a host that was not connected
+
+OFFLINE: Final = "OFFLINE"  # the cause of an execution that waits for its host to connect
 
 
 class Attempt(NamedTuple):
@@ -23,6 +27,7 @@ class Attempt(NamedTuple):
     epoch: int
     retries: int
     max_retries: int
+    hidden: Hidden | None = None  # what must not be in the words for what went wrong
 
 
 def reported(attempt: Attempt, report: Report, backoff: Backoff, chance: float) -> ExecutionEvent:
@@ -42,6 +47,10 @@ def unreported(
         case HostBusy():
             # Waiting for a busy host never costs a retry.
             return _event(attempt, "retry", delay_s=_BUSY_S, cause="BUSY", error=str(error))
+        case HostOffline():
+            # It is woken when its host is there again, and looked at now and then all the same.
+            told = {"cause": OFFLINE, "error": str(error)}
+            return _event(attempt, "retry", delay_s=_OFFLINE_S, uncounted=1, **told)
         case HostRefused():
             cause = Cause.REFUSED
         case NotDelivered():
@@ -80,6 +89,8 @@ def _succeeded(exit_code: int | None) -> str | None:
 
 def _event(attempt: Attempt, name: str, **data: object) -> ExecutionEvent:
     said = {key: value for key, value in data.items() if value is not None}
+    if attempt.hidden is not None and "error" in said:
+        said["error"] = attempt.hidden.out_of(str(said["error"]))
     return ExecutionEvent(
         attempt.execution_id,
         name,

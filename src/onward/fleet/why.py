@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from onward.core.lifecycles import EXECUTION
+from onward.fleet.report import OFFLINE
 
 _NEW = str(EXECUTION.initial)
 _RUNNING = str(EXECUTION.moves["claim"].target)
@@ -26,6 +27,7 @@ class Reason(StrEnum):
     TURNED_DOWN = "TURNED_DOWN"
     PAUSED = "PAUSED"
     CONCURRENCY_LIMIT = "CONCURRENCY_LIMIT"
+    HOST_OFFLINE = "HOST_OFFLINE"
     NEXT_RETRY = "NEXT_RETRY"
     NO_WORKER = "NO_WORKER"
     BLOCKED_BY_RULE = "BLOCKED_BY_RULE"
@@ -122,6 +124,12 @@ _NO_WORKER = Why(Reason.NO_WORKER, "No worker is alive to take it: start one wit
 
 
 def _queued(row: Mapping[str, object]) -> Why:
+    if row["not_due"] and row["cause"] == OFFLINE:
+        return Why(
+            Reason.HOST_OFFLINE,
+            f"{row['host']} is not connected; it goes on as soon as the host is there.",
+            {"since": row["updated_at"]},
+        )
     if row["not_due"]:
         return Why(
             Reason.NEXT_RETRY,

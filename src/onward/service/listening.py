@@ -14,8 +14,10 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from onward.channels.agent.wire import FRAME_MAX
 from onward.errors import InvalidInput
 from onward.service.heads import BoundedHead
+from onward.service.sockets import MortalSocket
 
 _BACKLOG: Final = 2_048
 _PATIENCE_S: Final = 5  # for answers that are being written when the process is asked to leave
@@ -70,16 +72,22 @@ async def serve(
     access_log: bool,
     ready: Callable[[], object],
     hang_up: Callable[[], object],
+    keepalive_s: float = 20.0,
 ) -> None:
     """Answer requests until `stopping` is set and the last answer is written.
 
-    `hang_up` has to end what would go on for as long as we do.
+    `hang_up` has to end what would go on for as long as we do. A WebSocket whose other side has
+    not answered for twice `keepalive_s` is cut off.
     """
     config = uvicorn.Config(
         app,
         loop="none",
         http=BoundedHead,
-        ws="none",
+        ws=MortalSocket,
+        ws_max_size=FRAME_MAX,
+        ws_ping_interval=keepalive_s,
+        ws_ping_timeout=keepalive_s,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=access_log,

@@ -12,11 +12,10 @@ from typing import Final
 
 import structlog
 
-import onward
 from onward.engines.celery.process import broker_url
 from onward.engines.equipment import pace
 from onward.errors import InvalidInput
-from onward.service import leaving
+from onward.service import leaving, waiting
 from onward.settings import Settings
 
 _PROGRAM: Final = "onward.service.celery_program"
@@ -45,7 +44,7 @@ async def _prepared(settings: Settings, arguments: Sequence[str], stopping: asyn
         raise InvalidInput(
             "ONWARD_DATABASE_URL", "is not set; processes on several machines share a PostgreSQL"
         )
-    async with onward.open(settings):
+    async with waiting.opened(settings, stopping):
         pass
     await _keep(arguments, stopping)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,8 +14,9 @@ import onward
 from onward.api import first_key
 from onward.api.app import create_app
 from onward.api.events import end_streams
+from onward.channels.keyring import key_ring
 from onward.engines.equipment import Simulated, pace
-from onward.service import leaving
+from onward.service import leaving, waiting
 from onward.service.listening import Listener, listening, serve
 from onward.service.serving import services
 from onward.service.trading import trade
@@ -61,7 +63,9 @@ async def _run(
     stopping: asyncio.Event,
 ) -> None:
     settings = service.settings
-    async with onward.open(settings, valkey=True, may_be_away=True) as opened:
+    async with _opening(service, stopping) as opened:
+        if opened is None:
+            return
         key = await _key(opened)
         if stopping.is_set():
             return
@@ -70,23 +74,57 @@ async def _run(
             ready(Ready(listener.address, listener.loopback, key, _data(settings)))
             log.info("up", address=listener.address)
 
-        found = services(opened)
+        found = services(opened, keyring=key_ring(settings), url=listener.address)
         app = create_app(found)
         async with asyncio.TaskGroup() as group:
-            if service.simulated is not None:
-                group.create_task(work(opened.database_url, settings, service.simulated, stopping))
+            attending = group.create_task(found.attendance.run(found.hub))
             group.create_task(trade(found.market, opened.database_url, settings, stopping))
-            group.create_task(
+            engine = None
+            if service.simulated is not None:
+                engine = group.create_task(
+                    work(opened.database_url, settings, service.simulated, stopping, found.hub)
+                )
+            serving = group.create_task(
                 serve(
                     app,
                     listener,
-                    stopping,
+                    _over(group, stopping, engine),
                     access_log=service.access_log,
                     ready=answering,
                     hang_up=partial(end_streams, app),
                 )
             )
+            await serving
+            attending.cancel()
     log.info("left")
+
+
+def _over(
+    group: asyncio.TaskGroup, stopping: asyncio.Event, engine: asyncio.Task[None] | None
+) -> asyncio.Event:
+    """Return what is set when nobody needs the connections any more.
+
+    What runs on agents comes to its end over them, so the engine leaves first.
+    """
+    if engine is None:
+        return stopping
+    over = asyncio.Event()
+
+    async def watch() -> None:
+        await asyncio.wait([engine])
+        over.set()
+
+    group.create_task(watch())
+    return over
+
+
+def _opening(
+    service: Service, stopping: asyncio.Event
+) -> AbstractAsyncContextManager[Onward | None]:
+    if service.simulated is None:
+        return waiting.opened(service.settings, stopping, valkey=True)
+    # All of it in one process is started by a person, who wants to know what is missing.
+    return onward.open(service.settings, valkey=True, may_be_away=True)
 
 
 def _data(settings: Settings) -> str:

@@ -26,7 +26,7 @@ SQL = {
 Row = dict[str, object]
 
 _JSON: Final = frozenset(
-    {"params", "selector", "counts", "detail", "late_result", "executions", "hosts"}
+    {"params", "argv", "selector", "counts", "detail", "late_result", "executions", "hosts"}
 )
 _LAST: Final = 2**63 - 1
 _UNSUCCESSFUL: Final = EXECUTION.terminal - {EXECUTION.moves["succeed"].target}
@@ -53,6 +53,15 @@ async def jobs(
 async def job_timeline(pool: Pool, job_id: int, *, after: int = 0, limit: int) -> list[Row]:
     """Return what was done with a job, oldest first."""
     return await _all(pool, SQL["job_timeline"], job_id, after, limit)
+
+
+async def masked_of_command(
+    pool: Pool, cmd_id: str, execution_id: int | None
+) -> tuple[str, list[str]] | None:
+    """Return the parameters of a command, in JSON, and which nobody is to see, if there are any."""
+    with answering():
+        row = await pool.fetchrow(SQL["masked_of_command"], cmd_id, execution_id)
+    return None if row is None else (row["params"], row["masked"])
 
 
 async def execution(pool: Pool, execution_id: int) -> Row | None:

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import asyncpg
 
-from onward.core.lifecycles import LIFECYCLES, lifecycle_named
+from onward.core.lifecycles import lifecycle_named
 from onward.core.verdicts import Transition, TransitionResult
 from onward.errors import GuardDrift
 from onward.store import transitions
 from onward.store.database import Pool, answering
 from onward.store.group_commit import GroupCommit
+from onward.store.tasks import Called, Command, Task, Tasks, said
 from onward.store.transitions import SQL, Answer, CommandState, Event
 
 _SWEEP: Final = 1_000  # commands that one statement of a sweep times out
 _DEADLOCKS: Final = 10  # in a row, before a caller is told
-_TASKS_KNOWN: Final = 100_000  # tasks whose command is remembered, to spare a look-up
 _LOOKED_AT: Final = 50_000  # commands that a page of a filtered list looks at
 _FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 _UNKNOWN: Final[Answer] = Transition(None, TransitionResult.UNKNOWN_COMMAND, changed=False)
-# What a platform's word or code for a status means, in every lifecycle: this is on the hot path.
-_CALLED: Final[Mapping[tuple[str, object], str | None]] = {
-    (table.name, word): table.event_called(word)
-    for table in LIFECYCLES.values()
-    for words in table.states.items()
-    for word in words
-}
 
 Row = dict[str, object]
-Task = tuple[str, str]  # what a platform calls it, and the device it is for
 
 
 class NewCommand(NamedTuple):
@@ -49,14 +41,8 @@ class NewCommand(NamedTuple):
     params: str  # JSON
     timeout_s: float
     source: str
-
-
-class Called(NamedTuple):
-    """What a platform says about a task of its own; the names have been checked by `inputs`."""
-
-    task: Task
-    status: object  # its word or its code, whatever it is
-    otherwise: str  # the event that it is where no status is called so
+    epoch: int | None = None  # of the attempt that it is; a new one is drawn if it is of none
+    hold_s: float = 0.0  # how long its maker may try to hand it over, before others do
 
 
 class Page(NamedTuple):
@@ -77,8 +63,7 @@ class Commands:
         self._callbacks = GroupCommit(
             self.record_all_called, wait_s=group_wait_s, group_max=batch_max
         )
-        # What a platform calls (task, device) never comes to mean another command.
-        self._tasks: dict[Task, tuple[str, str]] = {}
+        self._tasks = Tasks(pool)
 
     async def close(self) -> None:
         """Answer everybody who still waits."""
@@ -94,23 +79,47 @@ class Commands:
         """Record one event, sharing the COMMIT with whoever records one now."""
         return await self._events.submit(event)
 
-    async def record_called(self, called: Called) -> Answer:
-        """Record what a platform says, sharing look-up and COMMIT with whoever does so now."""
+    async def record_called(self, called: Called) -> Answer | None:
+        """Record what a platform says, sharing look-up and COMMIT with whoever does so now.
+
+        The answer is `None` if the platform has yet to tell us which command it means: what it said
+        is kept until then.
+        """
         return await self._callbacks.submit(called)
 
-    async def record_all_called(self, callbacks: Sequence[Called]) -> list[Answer]:
+    async def record_all_called(self, callbacks: Sequence[Called]) -> list[Answer | None]:
         """Record what a platform says about many tasks, and answer each in its place."""
-        commands = await self._find_tasks({called.task for called in callbacks})
-        answers = [_UNKNOWN] * len(callbacks)
+        commands = await self._tasks.find({called.task for called in callbacks})
+        kept: Collection[Task] = ()
+        if missing := [called for called in callbacks if called.task not in commands]:
+            by_now, kept = await self._tasks.keep(missing)
+            commands |= by_now
+        answers: list[Answer | None] = [None if c.task in kept else _UNKNOWN for c in callbacks]
+        await self._record_called(callbacks, commands, answers)
+        # Whose name has passed on in the meantime hears nothing more: the later attempt does.
+        if passed_on := await self._tasks.passed_on(commands):
+            await self._record_called(callbacks, passed_on, answers)
+        return answers
+
+    async def _record_called(
+        self,
+        callbacks: Sequence[Called],
+        commands: Mapping[Task, Command],
+        answers: list[Answer | None],
+    ) -> None:
+        """Record what is said about these commands, and put the answers in their places."""
         events: list[Event] = []
         places: list[int] = []
         for place, called in enumerate(callbacks):
             if found := commands.get(called.task):
-                events.append(_said(called, *found))
+                events.append(said(called, *found))
                 places.append(place)
         for place, answer in zip(places, await self.record_all(events), strict=True):
             answers[place] = answer
-        return answers
+
+    async def name_task(self, cmd_id: str, task_id: str) -> bool:
+        """Give a command the name by which its platform will speak of it: see `Tasks.name`."""
+        return await self._tasks.name(cmd_id, task_id)
 
     async def record_all(
         self, events: Sequence[Event], *, now: datetime | None = None
@@ -135,12 +144,12 @@ class Commands:
         # The first of those with one id is inserted; the rest are compared with it like any other.
         first = {command.cmd_id: command for command in reversed(commands)}
         made: dict[str, Answer] = {}
-        for source in {command.source for command in first.values()}:
-            wanted = [command for command in first.values() if command.source == source]
-            for row in await self._insert(wanted, now, source):
+        for maker in {(command.source, command.hold_s) for command in first.values()}:
+            wanted = [each for each in first.values() if (each.source, each.hold_s) == maker]
+            for row in await self._insert(wanted, now, *maker):
                 made[str(row["cmd_id"])] = _made(first[str(row["cmd_id"])], row)
         # A platform will soon speak of what was made for it.
-        self._remember(
+        self._tasks.remember(
             {
                 (command.task_id, command.node): (cmd_id, command.lifecycle)
                 for cmd_id in made
@@ -160,14 +169,15 @@ class Commands:
         return [answer for answer in answers if answer is not None]
 
     async def _insert(
-        self, commands: Sequence[NewCommand], now: datetime | None, source: str
+        self, commands: Sequence[NewCommand], now: datetime | None, source: str, hold_s: float
     ) -> list[asyncpg.Record]:
         # The ids are inserted in order, but the tasks that a platform gave them may cross. Then
         # PostgreSQL takes one of the two back as a whole, and it has only to be said again.
+        given = (*_columns(commands), now, source, hold_s)
         for _ in range(_DEADLOCKS):
             with suppress(asyncpg.DeadlockDetectedError):
-                return await self.pool.fetch(SQL["create"], *_columns(commands), now, source)
-        return await self.pool.fetch(SQL["create"], *_columns(commands), now, source)
+                return await self.pool.fetch(SQL["create"], *given)
+        return await self.pool.fetch(SQL["create"], *given)
 
     async def _compare(self, commands: Sequence[NewCommand], now: datetime | None) -> list[Answer]:
         rows = await self.pool.fetch(
@@ -192,24 +202,6 @@ class Commands:
             moved += some
             if len(some) < _SWEEP:
                 return moved
-
-    async def _find_tasks(self, tasks: set[Task]) -> Mapping[Task, tuple[str, str]]:
-        """Return the id and the lifecycle of the commands that a platform calls by these tasks."""
-        found = {task: known for task in tasks if (known := self._tasks.get(task))}
-        if wanted := list(tasks - found.keys()):
-            with answering():
-                rows = await self.pool.fetch(
-                    SQL["find_tasks"], [task for task, _ in wanted], [node for _, node in wanted]
-                )
-            new = {(task, node): (str(cmd_id), lifecycle) for task, node, cmd_id, lifecycle in rows}
-            self._remember(new)
-            found |= new
-        return found
-
-    def _remember(self, tasks: Mapping[Task, tuple[str, str]]) -> None:
-        if len(self._tasks) + len(tasks) > _TASKS_KNOWN:
-            self._tasks.clear()
-        self._tasks |= tasks
 
     async def get(self, cmd_id: str) -> Row | None:
         """Return the row of a command, as it is now."""
@@ -252,13 +244,6 @@ async def expire_some(pool: Pool, *, now: datetime | None = None) -> list[Answer
     return [transitions.judged(Event(str(row["cmd_id"]), "timeout"), row) for row in rows]
 
 
-def _said(called: Called, cmd_id: str, lifecycle: str) -> Event:
-    """Return the event that a platform's word stands for; True is not 1, nor is 1.0."""
-    plain = type(called.status) in (str, int)
-    name = _CALLED.get((lifecycle, called.status)) if plain else None
-    return Event(cmd_id, name or called.otherwise, source="platform")
-
-
 def _plain(row: asyncpg.Record) -> Row:
     """Turn a row into plain values: ids as text, JSON as what it means."""
     plain: Row = dict(row)
@@ -282,6 +267,7 @@ def _columns(commands: Sequence[NewCommand]) -> tuple[list[object], ...]:
         [command.task_id for command in commands],
         [command.params for command in commands],
         [command.timeout_s for command in commands],
+        [command.epoch for command in commands],
     )
 
 

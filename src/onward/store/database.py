@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeAlias
@@ -9,7 +10,14 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from onward.errors import InvalidInput, NotOpen, ServerNotDurable, ServerTooOld, ServerUnreachable
+from onward.errors import (
+    InvalidInput,
+    NotOpen,
+    ServerNotDurable,
+    ServerProblem,
+    ServerTooOld,
+    ServerUnreachable,
+)
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Connection: TypeAlias = (
@@ -18,6 +26,18 @@ Connection: TypeAlias = (
 
 _OLDEST: Final = 15
 _CONNECT_S: Final = 15.0
+# What the driver raises when nobody is there, or not yet. It is left to whoever starts a program
+# whether to wait; a refusal (a password, a name, a certificate) stays one however long one waits.
+_AWAY: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.PostgresConnectionError,
+)
+_REFUSED: Final = (ssl.SSLCertVerificationError, PermissionError)
 _DURABILITY: Final = ("fsync", "full_page_writes", "synchronous_commit")
 
 _SESSION: Final = {
@@ -38,6 +58,27 @@ async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
     """Open one connection, or say in one sentence why there is none."""
     with _explained(url):
         return await asyncpg.connect(url, timeout=_CONNECT_S, server_settings=_SESSION)
+
+
+def is_away(error: ServerProblem) -> bool:
+    """Whether a server that could not be used was not there, and may be the next time."""
+    cause = error.__cause__
+    return isinstance(cause, _AWAY) and not isinstance(cause, _REFUSED)
+
+
+async def identity(connection: Connection) -> str:
+    """Return what no other database is called, on this server or any other; the same for ever.
+
+    For names in a place that several installations share.
+    """
+    number = "SELECT oid::bigint FROM pg_database WHERE datname = current_database()"
+    server = "SELECT system_identifier FROM pg_control_system()"
+    found = f"{await connection.fetchval(number):x}"
+    try:
+        return f"{await connection.fetchval(server):x}-{found}"
+    except asyncpg.InsufficientPrivilegeError:
+        # Some hosters keep the number of their servers to themselves; the name has to do.
+        return f"{await connection.fetchval('SELECT current_database()')}-{found}"
 
 
 async def _as_it_is(_connection: Connection) -> None:

@@ -72,6 +72,7 @@ class Claimed(NamedTuple):
     host_name: str
     address: str
     channel: str
+    key_generation: int = 0
 
 
 class Errand(NamedTuple):
@@ -83,6 +84,8 @@ class Errand(NamedTuple):
     max_retries: int
     max_concurrency: int | None
     trace: Mapping[str, str]  # which request the job comes from
+    argv: Sequence[str] | None = None  # the arguments that its type fixed, if it did
+    masked: Sequence[str] = ()  # the parameters that nobody is to see
 
 
 class Overdue(NamedTuple):
@@ -143,7 +146,14 @@ async def errands(pool: Pool, job_ids: Sequence[int]) -> list[Errand]:
     """Return what these jobs ask of their hosts."""
     with answering():
         rows = await pool.fetch(SQL["errands"], job_ids)
-    return [Errand(*row)._replace(trace=json.loads(row["trace"])) for row in rows]
+    return [_errand(row) for row in rows]
+
+
+def _errand(row: asyncpg.Record) -> Errand:
+    argv = row["argv"]
+    return Errand(*row)._replace(
+        trace=json.loads(row["trace"]), argv=None if argv is None else json.loads(argv)
+    )
 
 
 async def report(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
@@ -111,6 +111,8 @@ class CommandType:
     read_only: bool
     timeout_s: float
     max_retries: int
+    argv: tuple[str, ...] | None = None  # what is run; without it, each job says so itself
+    masked: tuple[str, ...] = ()  # the parameters that nobody is to see
 
 
 class Imported(NamedTuple):
@@ -355,14 +357,14 @@ async def blocks_page(pool: Pool, *, after: tuple[int, str] = (0, ""), limit: in
 async def types(pool: Pool, *, after: str = "", limit: int | None = None) -> list[CommandType]:
     """Return the command types after a name, by name."""
     with answering():
-        return [CommandType(*row) for row in await pool.fetch(SQL["types"], after, limit)]
+        return [_type(row) for row in await pool.fetch(SQL["types"], after, limit)]
 
 
 async def get_type(pool: Pool, name: str) -> CommandType | None:
     """Return a command type as it is now."""
     with answering():
         row = await pool.fetchrow(SQL["get_type"], name)
-    return None if row is None else CommandType(*row)
+    return None if row is None else _type(row)
 
 
 async def put_type(
@@ -373,14 +375,16 @@ async def put_type(
     read_only: bool,
     timeout_s: float,
     max_retries: int,
+    argv: Sequence[str] | None = None,
+    masked: Sequence[str] = (),
 ) -> CommandType:
     """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
+    care = (needs_approval, read_only, timeout_s, max_retries)
+    written = None if argv is None else _ENCODER.encode(list(argv))
     with answering():
-        row = await pool.fetchrow(
-            SQL["put_type"], name, needs_approval, read_only, timeout_s, max_retries
-        )
+        row = await pool.fetchrow(SQL["put_type"], name, *care, written, masked)
     assert row is not None  # noqa: S101 - the query always answers with one row
-    return CommandType(*row)
+    return _type(row)
 
 
 async def delete_type(pool: Pool, name: str) -> bool:
@@ -400,6 +404,11 @@ def _columns(hosts: Sequence[NewHost]) -> tuple[list[str], ...]:
         [host.channel for host in hosts],
         [host.address for host in hosts],
     )
+
+
+def _type(row: asyncpg.Record) -> CommandType:
+    argv = None if row["argv"] is None else tuple(json.loads(row["argv"]))
+    return replace(CommandType(*row), argv=argv, masked=tuple(row["masked"]))
 
 
 def _host(row: asyncpg.Record) -> Host:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
@@ -14,10 +14,11 @@ from onward.core.selectors import Selector, to_json, to_sql
 from onward.errors import JobConflict, PlanChanged
 from onward.store import plans, queries
 from onward.store.database import Connection, Pool, answering
+from onward.store.plans import Template
 
 SQL = queries.load("jobs.sql")
 
-_SUBMIT_FROM: Final = 11  # the first parameter of `submit` that belongs to the selector
+_SUBMIT_FROM: Final = 13  # the first parameter of `submit` that belongs to the selector
 _CANCEL_BATCH: Final = 5_000  # executions that one statement cancels
 _EVENTS: Final = {"APPROVED": "approve", "REJECTED": "reject"}
 
@@ -41,6 +42,11 @@ class NewJob(NamedTuple):
     requested_by: str = ""
     digest: str | None = None  # of the plan that was seen; None takes the fleet as it is
     trace: str = "{}"  # JSON: which request made it, and what that was part of
+    template: Template = Template()  # of its type, as far as is known; the parameters suit it
+
+
+# Raises InvalidInput if the parameters of a job do not suit the template of its type.
+Suits = Callable[[NewJob], None]
 
 
 class Submitted(NamedTuple):
@@ -104,21 +110,31 @@ class _NotMade(NamedTuple):
     """Why the statement made no job, from what it has seen itself."""
 
     type_known: bool
+    template: Template
     chosen: int
     missing: Sequence[str]
     digest: str
 
 
-async def submit(pool: Pool, job: NewJob) -> Submitted:
-    """Make a job with its executions, or find the one that this webhook made before."""
+async def submit(pool: Pool, job: NewJob, *, suits: Suits | None = None) -> Submitted:
+    """Make a job with its executions, or find the one that this webhook made before.
+
+    If its type says something else about its parameters than the job expects, `suits` is asked.
+    """
     condition, parameters = to_sql(job.selector, first=_SUBMIT_FROM)
     written = json.dumps(to_json(job.selector), ensure_ascii=False)
     asked = _Asked(condition, parameters, plans.names_of(job.selector), written)
-    made = await _submit(pool, job, asked)
-    if isinstance(made, Submitted):
-        return made
-    if not made.type_known:
-        raise await plans.unknown_type(pool, job.command_type)
+    while True:
+        made = await _submit(pool, job, asked)
+        if isinstance(made, Submitted):
+            return made
+        if not made.type_known:
+            raise await plans.unknown_type(pool, job.command_type)
+        if made.template == job.template:
+            break
+        job = job._replace(template=made.template)
+        if suits is not None:
+            suits(job)
     plans.refuse_no_hosts(made.missing, made.chosen)
     raise PlanChanged(made.digest)
 
@@ -154,6 +170,7 @@ async def _submit(pool: Pool, job: NewJob, asked: _Asked) -> Submitted | _NotMad
             job.digest,
             asked.retry_of,
             job.trace,
+            *job.template,
             *asked.parameters,
         )
         assert made is not None  # noqa: S101 - the query always answers with one row
@@ -161,7 +178,10 @@ async def _submit(pool: Pool, job: NewJob, asked: _Asked) -> Submitted | _NotMad
             return _submitted(made, duplicate=False)
         known = await pool.fetchrow(SQL["find_external"], job.external_id, *body)
     if known is None:
-        return _NotMade(made["type_known"], made["chosen"], made["missing"], made["digest"])
+        template = plans.template_of(made)
+        return _NotMade(
+            made["type_known"], template, made["chosen"], made["missing"], made["digest"]
+        )
     if other := known["other"]:
         raise JobConflict(
             "external_id",

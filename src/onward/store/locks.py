@@ -84,12 +84,21 @@ class _Wish(NamedTuple):
 class Locks:
     """The locks of one process on one server."""
 
-    def __init__(self, url: str | None, *, ttl_s: float = 5.0, patience_s: float = 0.25) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        database: str = "",
+        ttl_s: float = 5.0,
+        patience_s: float = 0.25,
+    ) -> None:
         """Without an address there is no server, and only this process knows of its locks.
 
-        A lock ends by itself after `ttl_s`; the server is waited for no longer than `patience_s`.
+        `database` tells locks of one database from those of another that uses the same server. A
+        lock ends by itself after `ttl_s`; the server is waited for no longer than `patience_s`.
         """
-        self._server = None if url is None else _Server(url, ttl_s=ttl_s)
+        prefix = f"{_PREFIX}{database}:" if database else _PREFIX
+        self._server = None if url is None else _Server(url, prefix=prefix, ttl_s=ttl_s)
         self._ttl_s = ttl_s
         self._patience_s = patience_s
         self._held: dict[str, Lease] = {}
@@ -258,7 +267,8 @@ class _Server:
     The connection itself, without redis-py's client around it, costs half of what a call costs.
     """
 
-    def __init__(self, url: str, *, ttl_s: float) -> None:
+    def __init__(self, url: str, *, prefix: str, ttl_s: float) -> None:
+        self._prefix = prefix
         try:
             # Whoever asks sets the time; retrying is not worth what it makes others wait.
             self._pool = redis.asyncio.ConnectionPool.from_url(
@@ -271,7 +281,7 @@ class _Server:
 
     async def said(self, wishes: Sequence[_Wish]) -> bytes:
         """Send one message, and return its answer: a digit for each wish."""
-        keys = [f"{_PREFIX}{wish.name}" for wish in wishes]
+        keys = [f"{self._prefix}{wish.name}" for wish in wishes]
         given = [f"{wish.deed}{wish.token}" for wish in wishes]
         rest = (str(len(keys)), *keys, self._ttl_ms, *given)
         known = self._connection is not None

@@ -23,6 +23,13 @@ _PREVIEW_FROM: Final = 4  # the first parameter of `preview` that belongs to the
 _TOLD_MAX: Final = 100  # hosts that are named in a refusal
 
 
+class Template(NamedTuple):
+    """What a type makes of the parameters of its jobs."""
+
+    argv: str | None = None  # JSON: the arguments that they fill
+    masked: tuple[str, ...] = ()  # the names of those that nobody is to see
+
+
 class Plan(NamedTuple):
     """Who would run and who would not. The lists may be cut short, the counts not."""
 
@@ -40,6 +47,7 @@ class Preview(NamedTuple):
     plan: Plan
     needs_approval: bool
     digest: str
+    template: Template
 
 
 def missing(names: str) -> str:
@@ -71,7 +79,7 @@ async def preview(pool: Pool, command_type: str, selector: Selector, *, named: i
     if row["needs_approval"] is None:
         raise await unknown_type(pool, command_type)
     refuse_no_hosts(row["missing"], row["total"])
-    return Preview(_plan(row), row["needs_approval"], row["digest"])
+    return Preview(_plan(row), row["needs_approval"], row["digest"], template_of(row))
 
 
 async def of_job(pool: Pool, job_id: int, *, named: int) -> Plan:
@@ -96,6 +104,11 @@ def refuse_no_hosts(missing: Sequence[str], chosen: int) -> None:
         raise InvalidInput("selector", f"no such hosts: {', '.join(missing[:_TOLD_MAX])}{more}")
     if not chosen:
         raise InvalidInput("selector", "no host matches it, so there would be nothing to do")
+
+
+def template_of(row: asyncpg.Record) -> Template:
+    """Read a template from a row that has one, or none."""
+    return Template(row["argv"], tuple(row["masked"] or ()))
 
 
 def _plan(row: asyncpg.Record) -> Plan:

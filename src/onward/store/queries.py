@@ -7,13 +7,27 @@ braces and is rendered from it, as literals, so that the planner can match parti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from types import MappingProxyType
+from typing import Final
 
-from onward.core.lifecycles import EXECUTION, LIFECYCLES, ORDER
+from onward.core.lifecycles import (
+    EXECUTION,
+    LIFECYCLES,
+    NODE,
+    ORDER,
+    PLATFORM,
+    PLATFORM_LENIENT,
+)
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+# The channels whose hosts answer later, and the lifecycles that their commands may have.
+WIRES: Final = {
+    "mqtt": (NODE.name,),
+    "platform": (PLATFORM.name, PLATFORM_LENIENT.name),
+}
 
 
 def statuses_literal(which: str) -> str:
@@ -23,7 +37,22 @@ def statuses_literal(which: str) -> str:
         for table in LIFECYCLES.values()
         for status in getattr(table, which)
     )
+    return _array(names)
+
+
+def _array(names: Iterable[str]) -> str:
     return "ARRAY[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def unanswered() -> list[str]:
+    """Return the statuses in which a command may be handed over, or handed over again."""
+    again = {*NODE.moves["send"].sources, *NODE.moves["ack"].sources}
+    first = {
+        f"{table.name}.{status}"
+        for table in (PLATFORM, PLATFORM_LENIENT)
+        for status in table.moves["save"].sources
+    }
+    return sorted({f"{NODE.name}.{status}" for status in again} | first)
 
 
 def read_sql(name: str) -> str:
@@ -49,6 +78,8 @@ def rendered(text: str) -> str:
     (running,) = EXECUTION.moves["succeed"].sources
     for form, filled in (
         ("{timed}", statuses_literal("timed")),
+        ("{unanswered}", _array(unanswered())),
+        ("{wires}", _array(f"{channel}.{name}" for channel in WIRES for name in WIRES[channel])),
         ("{new}", f"'{EXECUTION.initial}'"),
         ("{queued}", f"'{queued}'"),
         ("{running}", f"'{running}'"),

@@ -33,6 +33,14 @@ async def beat(pool: Pool, worker_id: int, *, still_s: float = 0.0) -> None:
         )
 
 
+async def refused(pool: Pool, worker_id: int, number: int) -> None:
+    """Add to what this worker has refused of what the broker brought."""
+    with answering():
+        await pool.execute(
+            "UPDATE workers SET refused = refused + $2 WHERE id = $1", worker_id, number
+        )
+
+
 async def leave(pool: Pool, worker_id: int) -> None:
     """Say that this worker is gone, so that nobody waits for its breath."""
     with answering():

@@ -30,8 +30,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.tokens")
 class Tokens:
     """What is known of tokens; without a `url`, PostgreSQL is asked every time."""
 
-    def __init__(self, pool: Pool, url: str | None) -> None:
+    def __init__(self, pool: Pool, url: str | None, *, database: str = "") -> None:
+        """`database` tells the tokens of one from those of another that uses the same server."""
         self._pool = pool
+        self._prefix = f"{_PREFIX}{database}:" if database else _PREFIX
         self._client = None
         if url is not None:
             self._client = redis.asyncio.from_url(
@@ -45,12 +47,12 @@ class Tokens:
             return found
         token = await orders.token_of(self._pool, user, side)
         # Only where nothing is: whoever has placed an order meanwhile knows better.
-        await self._ask("set", _name(user, side), str(token), nx=True, ex=_KEPT_S)
+        await self._ask("set", self._name(user, side), str(token), nx=True, ex=_KEPT_S)
         return token
 
     async def remember(self, user: str, side: Side, token: UUID) -> None:
         """Take note of a token that PostgreSQL has just told."""
-        await self._ask("set", _name(user, side), str(token), ex=_KEPT_S)
+        await self._ask("set", self._name(user, side), str(token), ex=_KEPT_S)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -58,7 +60,7 @@ class Tokens:
             await self._client.aclose()
 
     async def _remembered(self, user: str, side: Side) -> UUID | None:
-        kept = await self._ask("get", _name(user, side))
+        kept = await self._ask("get", self._name(user, side))
         if not isinstance(kept, bytes):
             return None
         try:
@@ -77,6 +79,5 @@ class Tokens:
             log.warning("tokens_not_remembered", problem=type(error).__name__)
             return None
 
-
-def _name(user: str, side: Side) -> str:
-    return f"{_PREFIX}{side}:{user}"
+    def _name(self, user: str, side: Side) -> str:
+        return f"{self._prefix}{side}:{user}"

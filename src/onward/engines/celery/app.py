@@ -25,8 +25,6 @@ _VISIBILITY_S: Final = 3_600
 _SOCKET_S: Final = 10.0
 _TRACE_MAX: Final = 255
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.celery")
-
 
 def configuration() -> dict[str, Any]:
     """Return the configuration, made from the settings when Celery first asks for it."""
@@ -101,7 +99,7 @@ class Hint(Task[Any, Any]):
                 self._refuse_strangers(given, named)
                 self.run(*given, **named)
             except InvalidInput as error:
-                log.warning("message_refused", task=self.name, problem=str(error))
+                gate.refused(str(error), task=self.name)
 
     def _refuse_strangers(self, given: Sequence[object], named: Mapping[str, object]) -> None:
         try:

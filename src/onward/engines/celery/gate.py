@@ -3,7 +3,7 @@
 Celery believes its messages. One may put a task off until next year, shorten its time limit so far
 that the process which takes it is killed, name tasks that follow it, or crash the consumer with a
 header of the wrong type. A hint has none of that. What does not look like one of ours is refused,
-told in one line, and forgotten.
+told in one line, counted, and forgotten.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kombu.transport import TRANSPORT_ALIASES, redis
 from vine import promise
 
 from onward.engines.celery import names
+from onward.engines.celery.refusals import REFUSALS
 from onward.errors import InvalidInput
 from onward.store.inputs import shown
 
@@ -50,7 +51,7 @@ class Gate(Consumer):
             try:
                 refuse_strangers(message)
             except InvalidInput as error:
-                log.warning("message_refused", problem=str(error))
+                refused(str(error))
                 message.reject_log_error(get_logger(__name__), away)
             else:
                 let_in(message)
@@ -59,7 +60,7 @@ class Gate(Consumer):
 
     def on_decode_error(self, message: Message, exc: Exception) -> None:
         """Refuse what kombu could not unpack."""
-        log.warning("message_refused", problem=f"message: cannot be read: {_told(exc)}")
+        refused(f"message: cannot be read: {_told(exc)}")
         message.reject_log_error(get_logger(__name__), self._away())
 
     def _away(self) -> tuple[type[BaseException], ...]:
@@ -85,7 +86,7 @@ class Channel(redis.Channel):
             raise
         except Exception as error:  # noqa: BLE001 - anybody may have written anything there
             # It is taken from its queue by now, so nobody will meet it again.
-            log.warning("message_refused", problem=f"message: cannot be read: {_told(error)}")
+            refused(f"message: cannot be read: {_told(error)}")
             return True
 
 
@@ -108,6 +109,12 @@ def install() -> None:
 
 def _leave_packed(_: object) -> NoReturn:
     raise ValueError("it is compressed")
+
+
+def refused(problem: str, **more: str) -> None:
+    """Say in one line why a message was refused, and count it."""
+    log.warning("message_refused", problem=problem, **more)
+    REFUSALS.add()
 
 
 def _told(error: Exception) -> str:

@@ -16,12 +16,13 @@ import structlog
 
 from onward.channels.base import Channel
 from onward.engines.celery import names
+from onward.engines.celery.refusals import REFUSALS
 from onward.engines.pace import Pace
 from onward.engines.worker import Worker
 from onward.errors import ServerProblem
 from onward.fleet.publish import publish_outbox
 from onward.fleet.reap import reap
-from onward.store import executions, jobs, ticks
+from onward.store import executions, jobs, ticks, workers
 from onward.store.database import Pool
 from onward.store.executions import Errand
 from onward.store.host_locks import HostLocks
@@ -186,10 +187,21 @@ class Hands:
         self.worker.got_on()
         await self.worker.look_back()
         await self.worker.let_hosts_go()
+        await self._tell_refusals()
         if await ticks.claim(self._pool, names.PUBLISH_OUTBOX, every_s=_BESIDE_BEAT_S):
             await self.publish()
         await self.reconcile(every_s=_BESIDE_BEAT_S)
         return False
+
+    async def _tell_refusals(self) -> None:
+        """Write down how many messages were refused, whichever process of this worker did so."""
+        if not (number := REFUSALS.take()):
+            return
+        try:
+            await workers.refused(self._pool, self.worker.worker_id, number)
+        except ServerProblem:
+            REFUSALS.add(number)
+            raise
 
     async def _plan_more(self) -> bool:
         """Plan the next ones of jobs that may only have so many at once."""

@@ -25,7 +25,8 @@ from kombu.exceptions import OperationalError
 
 from onward.engines.celery import names
 from onward.engines.celery.hands import Hands, Message
-from onward.engines.equipment import Simulated, channels, pace
+from onward.engines.equipment import Simulated, pace
+from onward.engines.ways import ways
 from onward.errors import InvalidInput, InvariantBroken, ServerProblem
 from onward.settings import Settings
 from onward.store import database
@@ -141,7 +142,7 @@ class Crew:
         simulated = Simulated(settings.simulated_network, 0, settings.simulated_fleet)
         async with (
             database.pooled(url, size=settings.pool_size, walking=True) as pool,
-            channels(simulated) as found,
+            ways(settings, pool, simulated) as found,
         ):
             try:
                 self._hands = Hands(

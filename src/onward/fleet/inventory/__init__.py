@@ -1,4 +1,4 @@
-"""Reads lists of hosts that people already have: CSV, JSON, and Ansible's inventories.
+"""Reads lists of hosts that people already have: CSV, JSON, Ansible's and OpenSSH's.
 
 Theory. An inventory is text in, hosts out, and nothing else happens. Whoever has read one hands
 the hosts to `onward.store.hosts.import_all`.
@@ -10,6 +10,8 @@ the hosts to `onward.store.hosts.import_all`.
     ini   [web]                                    as Ansible has it, and
           web[01:20].example.com ansible_port=2222 rack=7
     yaml  all: {hosts: ..., children: ..., vars: ...}
+    ssh_config  Host web1                          as OpenSSH has it
+                    HostName 10.0.0.1
 
 Rule 1. All or nothing: a list of hosts, or everything that is wrong, each with its line and what
         to do about it. An inventory without a host is wrong.
@@ -24,8 +26,8 @@ Rule 6. No secret becomes a label. No variable `ansible_*` does, nor does one wh
         passwords, keys or tokens, nor an encrypted value. In the forms of our own, which say
         `labels`, only names that begin with `ansible_` are refused.
 
-What a form means in detail is said where it is read: `tables` (CSV), `objects` (JSON), and for
-Ansible `groups`, which also says what labels the groups of a host become.
+What a form means in detail is said where it is read: `tables` (CSV), `objects` (JSON),
+`ssh_config`, and for Ansible `groups`, which also says what labels the groups of a host become.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from onward.fleet.hosts import Channel
-from onward.fleet.inventory import ansible_ini, ansible_yaml, objects, tables
+from onward.fleet.inventory import ansible_ini, ansible_yaml, objects, ssh_config, tables
 from onward.fleet.inventory.gathering import (
     MAX_HOSTS,
     MAX_LABEL_CHARACTERS,
@@ -63,7 +65,7 @@ __all__ = [
     "read",
 ]
 
-Form = Literal["csv", "json", "ini", "yaml"]
+Form = Literal["csv", "json", "ini", "yaml", "ssh_config"]
 Reader = Callable[[str, Gathering, Channel], None]
 
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -76,6 +78,7 @@ _READERS: Final[Mapping[Form, Reader]] = MappingProxyType(
         "json": objects.read,
         "ini": ansible_ini.read,
         "yaml": ansible_yaml.read,
+        "ssh_config": ssh_config.read,
     }
 )
 

@@ -20,8 +20,9 @@ from typing import Final, NamedTuple
 
 from onward.errors import InvalidInput
 from onward.fleet.hosts import Channel
+from onward.fleet.inventory.ansible_ways import Variable
 from onward.fleet.inventory.gathering import Gathering
-from onward.fleet.inventory.groups import UNGROUPED, Groups, Variable, plain
+from onward.fleet.inventory.groups import UNGROUPED, Groups, plain
 from onward.store.inputs import shown
 
 _HEADING = re.compile(r"\[[^\]]*\]?\s*(?:#.*)?").fullmatch

@@ -18,8 +18,9 @@ from typing import Final
 from onward.errors import InvalidInput
 from onward.fleet.hosts import Channel
 from onward.fleet.inventory import yaml_tree
+from onward.fleet.inventory.ansible_ways import Variable
 from onward.fleet.inventory.gathering import Gathering
-from onward.fleet.inventory.groups import Groups, Variable, plain
+from onward.fleet.inventory.groups import Groups, plain
 from onward.fleet.inventory.yaml_tree import Node, Pairs, Scalar
 from onward.store.inputs import shown
 

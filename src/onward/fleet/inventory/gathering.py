@@ -75,7 +75,7 @@ class Gathering:
         """Count work that a small text may ask for in large amounts, and stop at too much."""
         self._steps += steps
         if self._steps > MAX_STEPS:
-            self.stop(line, "the groups hand down too much to too many hosts; split the inventory")
+            self.stop(line, "it hands down too much to too many hosts; split the inventory")
 
     def check_count(self, line: int, hosts: int) -> None:
         """Stop at more hosts than one inventory may have."""

@@ -4,7 +4,8 @@ What becomes of it, in INI and YAML alike:
 
 1. A host's name is its name in the inventory. Its address is `ansible_host`, and `ansible_port`
    behind it when there is one (behind the name, when there is no `ansible_host`). Its channel is
-   `ansible_connection` when that is one of ours.
+   `ansible_connection` when that is one of ours. Over SSH, `ansible_user` and the machines on the
+   way (`-J` or `ProxyJump` in `ansible_ssh_common_args`) are a part of the address.
 2. Every group that a host is in, through child groups as well, is a label `group.<name>` with the
    value `true`: select them by `has group.web`. `all` and `ungrouped` are none.
 3. Every other variable is a label, if it is a single value that a label can hold. Lists, mappings,
@@ -29,26 +30,24 @@ from onward.fleet.hosts import (
     MAX_LABELS,
     RESERVED,
     Channel,
-    checked_address,
+    checked_channel,
     host_name,
     is_label_value,
     label_key,
     new_host,
 )
+from onward.fleet.inventory.ansible_ways import FORMER, PORT, WAYS, Variable, address, number
 from onward.fleet.inventory.gathering import Gathering
-from onward.fleet.inventory.ranges import Pattern, is_ipv6, pattern
+from onward.fleet.inventory.ranges import Pattern, pattern
 from onward.store.hosts import NewHost
 from onward.store.inputs import shown
 
 ALL: Final = "all"
 UNGROUPED: Final = "ungrouped"
 _MARK: Final = "group."
-_HOST: Final = "ansible_host"
-_PORT: Final = "ansible_port"
 _CONNECTION: Final = "ansible_connection"
 _PRIORITY: Final = "ansible_group_priority"
-_FORMER: Final = {"ansible_ssh_host": _HOST, "ansible_ssh_port": _PORT}
-_USED: Final = frozenset({_HOST, _PORT, _CONNECTION, _PRIORITY})
+_USED: Final = WAYS | {_CONNECTION, _PRIORITY}
 # A label that is missing is a nuisance; a secret that everybody can read is a leak.
 _SECRET = re.compile(
     r"passw|passphrase|secret|token|credential|private|vault|api_?key"
@@ -57,14 +56,6 @@ _SECRET = re.compile(
 ).search
 _TEMPLATE = re.compile(r"\{[{%#]").search
 _ENCRYPTED: Final = "$ANSIBLE_VAULT"
-_PORT_MAX: Final = 65_535
-
-
-class Variable(NamedTuple):
-    """A value as it is written, or `None` for what is not a single text; and its line."""
-
-    text: str | None
-    line: int
 
 
 Variables = dict[str, Variable]
@@ -221,7 +212,7 @@ class Groups:
         priority = 1
         if variable := self._groups[name].variables.get(_PRIORITY):
             with self._gathering.at(variable.line):
-                priority = _number(_PRIORITY, variable, maximum=1_000_000)
+                priority = number(_PRIORITY, variable, maximum=1_000_000)
         return priority
 
     def _host(self, name: str, member: _Member, inherited: _Inherited) -> NewHost:
@@ -232,24 +223,23 @@ class Groups:
             if key not in _USED and variable.text is not None:
                 labels[key] = variable.text
         connection = variables.get(_CONNECTION, Variable(None, 0)).text
+        known = connection in CHANNELS
+        channel = checked_channel(_CONNECTION, connection) if known else self._channel
         return new_host(
-            name,
-            labels=labels,
-            channel=connection if connection in CHANNELS else self._channel,
-            address=_address(name, variables),
+            name, labels=labels, channel=channel, address=address(name, variables, channel=channel)
         )
 
 
 def _chosen(given: Iterable[tuple[str, Variable]]) -> Iterator[tuple[str, Variable]]:
     """The variables that mean something to us, by their present names."""
     for written, variable in given:
-        key = _FORMER.get(written, written)
+        key = FORMER.get(written, written)
         if key in _USED or _may_be_label(key):
             yield key, variable
 
 
 def _of_port(line: int, found: Pattern) -> list[tuple[str, Variable]]:
-    return [] if found.port is None else [(_PORT, Variable(found.port, line))]
+    return [] if found.port is None else [(PORT, Variable(found.port, line))]
 
 
 def plain(text: str) -> str | None:
@@ -266,34 +256,6 @@ def _may_be_label(key: str) -> bool:
         raise InvalidInput(shown(key), f"names that begin with {_MARK} are for groups; rename it")
     label_key("variable", key)
     return True
-
-
-def _address(name: str, variables: Variables) -> str:
-    host, port = variables.get(_HOST), variables.get(_PORT)
-    address = "" if host is None else _written(_HOST, host)
-    checked_address(_HOST, address)
-    if port is None:
-        return address
-    number = _number(_PORT, port, maximum=_PORT_MAX)
-    place = address or name
-    return f"[{place}]:{number}" if is_ipv6(place) else f"{place}:{number}"
-
-
-def _written(key: str, variable: Variable) -> str:
-    if variable.text is None:
-        raise InvalidInput(
-            key, f"the value in line {variable.line} is not plain text; write the address itself"
-        )
-    return variable.text
-
-
-def _number(key: str, variable: Variable, *, maximum: int) -> int:
-    text = variable.text or ""
-    if not re.fullmatch(r"[0-9]{1,7}", text) or not 1 <= int(text) <= maximum:
-        raise InvalidInput(
-            key, f"the value in line {variable.line} is not a number up to {maximum}"
-        )
-    return int(text)
 
 
 def _said(variable: Variable) -> str:

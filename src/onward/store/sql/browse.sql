@@ -1,5 +1,6 @@
 -- name: of_job
-SELECT j.id AS job_id, j.external_id, j.command_type, j.params, j.selector, j.max_concurrency,
+SELECT j.id AS job_id, j.external_id, j.command_type, j.params, j.argv, j.masked, j.selector,
+       j.max_concurrency,
        j.read_only, j.timeout_s, j.max_retries, j.approval_state, j.requested_by, j.edited_by,
        j.decided_by, j.decided_at, j.decision_reason, j.paused_at, j.cancelled_at, j.cancelled_by,
        j.retry_of, j.trace ->> 'request_id' AS request_id, j.total, j.version, j.created_at, j.updated_at,
@@ -14,6 +15,21 @@ SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.ep
        e.late_result, e.created_at, e.updated_at, e.finished_at
   FROM executions e
   LEFT JOIN hosts h ON h.id = e.host_id;
+
+-- name: masked_of_command
+-- What of a command nobody is to see: what its type masks now, and what its job masked, if it is an
+-- attempt of execution $2. No row if there is nothing.
+SELECT c.params, m.masked
+  FROM commands c
+ CROSS JOIN LATERAL (
+        SELECT ARRAY(SELECT unnest(t.masked) FROM command_types t WHERE t.name = c.type
+                      UNION
+                     SELECT unnest(j.masked)
+                       FROM executions e
+                       JOIN jobs j ON j.id = e.job_id
+                      WHERE e.id = $2) AS masked) AS m
+ WHERE c.cmd_id = $1
+   AND m.masked <> '{}';
 
 -- name: job
 {job}
@@ -139,7 +155,7 @@ SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.at
  WHERE e.id = $1;
 
 -- name: workers
-SELECT w.id AS worker_id, w.name, w.started_at, w.beat_at, w.progress_at, w.stopped_at,
+SELECT w.id AS worker_id, w.name, w.started_at, w.beat_at, w.progress_at, w.stopped_at, w.refused,
        w.stopped_at IS NULL AND w.beat_at >= now() - make_interval(secs => $1) AS lives,
        (SELECT count(*) FROM runs r WHERE r.worker_id = w.id) AS running
   FROM workers w
@@ -159,6 +175,7 @@ SELECT (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}')
            AS outbox_oldest_s,
        (SELECT count(*) FROM workers
          WHERE stopped_at IS NULL AND beat_at >= now() - make_interval(secs => $1)) AS workers,
+       (SELECT coalesce(sum(refused), 0)::float8 FROM workers) AS messages_refused,
        (SELECT coalesce(jsonb_object_agg(h.state, h.n), '{}')
           FROM (SELECT state, count(*) AS n FROM hosts GROUP BY state) AS h) AS hosts,
        (SELECT count(*) FROM runs WHERE deadline_at < now()) AS overdue;

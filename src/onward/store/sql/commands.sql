@@ -2,26 +2,36 @@
 -- Insert first, never look first: of two callers with one id, one inserts and the other waits for
 -- it and then finds it there. What is not among the answers was there before; `compare` says how.
 WITH wanted AS (
-    SELECT *, coalesce($10::timestamptz, now()) AS now_at
+    SELECT *, coalesce($11::timestamptz, now()) AS now_at
       FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
-                  $7::text[], $8::jsonb[], $9::float8[])
-           AS w (cmd_id, lifecycle, status, timer, node, type, task_id, params, timeout_s)
+                  $7::text[], $8::jsonb[], $9::float8[], $10::bigint[])
+           AS w (cmd_id, lifecycle, status, timer, node, type, task_id, params, timeout_s, epoch)
      -- The order of the ids is the order in which concurrent creators wait for each other.
      ORDER BY cmd_id
 ), made AS (
     INSERT INTO commands
-           (cmd_id, lifecycle, status, node, type, task_id, params, timeout_s,
+           (cmd_id, lifecycle, status, node, type, task_id, params, timeout_s, epoch,
             created_at, updated_at, deadline_at, due_at)
-    SELECT cmd_id, lifecycle, status, node, type, task_id, params, timeout_s, now_at, now_at,
+    SELECT cmd_id, lifecycle, status, node, type, task_id, params, timeout_s,
+           coalesce(epoch, nextval('epochs')), now_at, now_at,
            CASE timer WHEN 'deadline' THEN now_at + make_interval(secs => timeout_s) END,
            CASE timer WHEN 'due' THEN now_at + make_interval(secs => timeout_s) END
       FROM wanted
         ON CONFLICT DO NOTHING
-    RETURNING cmd_id, status, epoch, version, created_at
+    RETURNING cmd_id, lifecycle, node, task_id, status, epoch, version, created_at
 ), told AS (
     INSERT INTO timeline (at, cmd_id, event, verdict, to_status, epoch, source)
-    SELECT created_at, cmd_id, 'create', 'OK', status, epoch, $11
+    SELECT created_at, cmd_id, 'create', 'OK', status, epoch, $12
       FROM made
+), to_send AS (
+    -- What is for a host that answers later is handed over by whoever has its wire; whoever makes
+    -- it may want to be the first to try.
+    INSERT INTO sendings (cmd_id, channel, send_at, doubt)
+    SELECT m.cmd_id, h.channel, now() + make_interval(secs => $13::float8), $13 > 0
+      FROM made m
+      JOIN hosts h ON h.name = m.node
+     WHERE m.task_id IS NULL
+       AND h.channel || '.' || m.lifecycle = ANY ({wires})
 )
 SELECT cmd_id, status, epoch, version FROM made;
 
@@ -33,7 +43,11 @@ WITH judged AS MATERIALIZED (
     SELECT w.ord, w.cmd_id, w.source, c.lifecycle, c.status, c.epoch, c.version,
            CASE WHEN (c.lifecycle, c.node, c.type, c.params, c.timeout_s)
                    = (w.lifecycle, w.node, w.type, w.params, w.timeout_s)
-                 AND c.task_id IS NOT DISTINCT FROM w.task_id
+                 AND (c.task_id IS NOT DISTINCT FROM w.task_id
+                      -- Its platform has given it a name in the meantime.
+                      OR (w.task_id IS NULL
+                          AND EXISTS (SELECT FROM hosts h
+                                       WHERE h.name = c.node AND h.channel = 'platform')))
                 THEN 'DUPLICATE' ELSE 'CONFLICT' END AS verdict
       FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::jsonb[],
                   $7::float8[], $8::text[])
@@ -50,12 +64,6 @@ SELECT cmd_id, verdict, lifecycle, status, epoch, version FROM judged ORDER BY o
 
 -- name: get
 SELECT * FROM commands WHERE cmd_id = $1;
-
--- name: find_tasks
--- What a platform calls a task of a device, we know as a command.
-SELECT c.task_id, c.node, c.cmd_id, c.lifecycle
-  FROM unnest($1::text[], $2::text[]) AS w (task_id, node)
-  JOIN commands c ON c.task_id = w.task_id AND c.node = w.node;
 
 -- name: list
 -- The newest first: ids made later sort later. What could be as large as a body is left out.

@@ -106,7 +106,7 @@ WITH wanted AS MATERIALIZED (
      ORDER BY e.id
        FOR NO KEY UPDATE SKIP LOCKED
 ), judged AS MATERIALIZED (
-    SELECT w.*, h.name, h.address, h.channel,
+    SELECT w.*, h.name, h.address, h.channel, h.key_generation,
            CASE WHEN b.command_type IS NOT NULL THEN format(
                          'blocked for %s by %s: %s', b.command_type,
                          coalesce(nullif(b.owner, ''), 'somebody'), b.reason)
@@ -143,13 +143,14 @@ WITH wanted AS MATERIALIZED (
 -- First the answer of the guarded path, then what a run needs to know.
 SELECT a.ord, a.verdict, a.lifecycle, a.seen, a.seen_epoch, a.status, a.epoch, a.version, a.event,
        j.id, a.epoch, j.attempt + 1 AS attempt, j.retries, j.timeout_s, j.read_only, j.job_id,
-       j.host_id, j.name, j.address, j.channel
+       j.host_id, j.name, j.address, j.channel, j.key_generation
   FROM answered a
   JOIN judged j ON j.id = a.id;
 
 -- name: errands
 -- What jobs ask of their hosts. It does not change once anything of them may run.
-SELECT j.id, j.command_type, j.params, j.max_retries, j.max_concurrency, j.trace
+SELECT j.id, j.command_type, j.params, j.max_retries, j.max_concurrency, j.trace,
+       j.argv, j.masked
   FROM jobs j
  WHERE j.id = ANY ($1);
 

@@ -245,22 +245,25 @@ SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.crea
  LIMIT $3;
 
 -- name: types
-SELECT name, needs_approval, read_only, timeout_s, max_retries
+SELECT name, needs_approval, read_only, timeout_s, max_retries, argv, masked
   FROM command_types
  WHERE name > $1
  ORDER BY name
  LIMIT $2;
 
 -- name: get_type
-SELECT name, needs_approval, read_only, timeout_s, max_retries FROM command_types WHERE name = $1;
+SELECT name, needs_approval, read_only, timeout_s, max_retries, argv, masked
+  FROM command_types
+ WHERE name = $1;
 
 -- name: put_type
-INSERT INTO command_types (name, needs_approval, read_only, timeout_s, max_retries)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO command_types (name, needs_approval, read_only, timeout_s, max_retries, argv, masked)
+VALUES ($1, $2, $3, $4, $5, $6::text::jsonb, $7)
     ON CONFLICT (name) DO UPDATE
    SET needs_approval = excluded.needs_approval, read_only = excluded.read_only,
-       timeout_s = excluded.timeout_s, max_retries = excluded.max_retries
-RETURNING name, needs_approval, read_only, timeout_s, max_retries;
+       timeout_s = excluded.timeout_s, max_retries = excluded.max_retries,
+       argv = excluded.argv, masked = excluded.masked
+RETURNING name, needs_approval, read_only, timeout_s, max_retries, argv, masked;
 
 -- name: delete_type
 DELETE FROM command_types WHERE name = $1 RETURNING name;

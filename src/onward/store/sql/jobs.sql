@@ -2,7 +2,7 @@
 -- A job, its executions and the word that it is there, or nothing at all. Insert first, never look
 -- first: of two deliveries of one webhook, one inserts and the other waits for it and finds it.
 -- What is chosen is a condition over hosts `h`, written from the selector; its parameters begin
--- at $11.
+-- at $13.
 WITH chosen AS MATERIALIZED (
     SELECT h.id FROM hosts h WHERE h.state = 'ACTIVE' AND ({chosen}) ORDER BY h.id
 ), missing AS MATERIALIZED (
@@ -10,13 +10,26 @@ WITH chosen AS MATERIALIZED (
 ), job AS (
     INSERT INTO jobs
            (external_id, command_type, params, selector, max_concurrency, requested_by,
-            read_only, timeout_s, max_retries, approval_state, total, retry_of, trace)
+            read_only, timeout_s, max_retries, approval_state, total, retry_of, trace,
+            argv, masked)
     SELECT $1, t.name, $3::jsonb, $4::jsonb, $5, $6, t.read_only, t.timeout_s, t.max_retries,
-           CASE WHEN t.needs_approval THEN 'WAIT_APPROVAL' END, n.total, $9, $10::jsonb
+           CASE WHEN t.needs_approval THEN 'WAIT_APPROVAL' END, n.total, $9, $10::jsonb,
+           -- A retry runs what was run; nothing that was masked is shown because its type is not
+           -- so careful any more.
+           CASE WHEN $9::bigint IS NULL THEN t.argv
+                ELSE (SELECT r.argv FROM jobs r WHERE r.id = $9) END,
+           CASE WHEN $9::bigint IS NULL THEN t.masked
+                ELSE ARRAY(SELECT unnest(t.masked)
+                            UNION
+                           SELECT unnest(r.masked) FROM jobs r WHERE r.id = $9) END
       FROM command_types t, (SELECT count(*)::integer AS total FROM chosen) AS n
      WHERE t.name = $2
        AND n.total > 0
        AND (SELECT names FROM missing) = '{}'
+       -- The parameters were checked against what the type said a moment ago; a retry's, when they
+       -- were first sent.
+       AND ($9::bigint IS NOT NULL
+            OR t.argv IS NOT DISTINCT FROM $11::text::jsonb AND t.masked = $12::text[])
        -- Whoever has seen a plan wants this plan, and none that has changed since.
        AND CASE WHEN $8::text IS NULL THEN true ELSE $8 = ({digest}) END
         ON CONFLICT (external_id) DO NOTHING
@@ -34,21 +47,22 @@ WITH chosen AS MATERIALIZED (
 )
 -- The job, or what there is to say about why there is none.
 SELECT j.id, j.total, j.approval_state, j.version,
-       EXISTS (SELECT FROM command_types WHERE name = $2) AS type_known,
+       t.name IS NOT NULL AS type_known, t.argv, t.masked,
        (SELECT count(*) FROM chosen) AS chosen,
        (SELECT names FROM missing) AS missing,
        CASE WHEN j.id IS NULL AND $8::text IS NOT NULL THEN ({digest}) END AS digest
   FROM (SELECT 1) AS one
-  LEFT JOIN job j ON true;
+  LEFT JOIN job j ON true
+  LEFT JOIN command_types t ON t.name = $2;
 
 -- name: undone
--- A condition over hosts `h`: those on which job $11 ended in one of these ways.
+-- A condition over hosts `h`: those on which job $13 ended in one of these ways.
 h.id IN (
     SELECT f.host_id
       FROM failures f
       JOIN executions e ON e.id = f.execution_id
-     WHERE f.job_id = $11
-       AND f.status = ANY ($12::text[])
+     WHERE f.job_id = $13
+       AND f.status = ANY ($14::text[])
        -- Its host has said since that it was done.
        AND e.late_result ->> 'event' IS DISTINCT FROM 'succeed');
 
@@ -113,11 +127,17 @@ WITH edited AS (
        AND version = $2::bigint
        AND approval_state = 'WAIT_APPROVAL'
        AND cancelled_at IS NULL
-    RETURNING id, version
+    RETURNING id, version, masked
 ), noted AS (
     INSERT INTO job_timeline (job_id, event, by, detail)
     SELECT id, 'edit', $6,
-           CASE WHEN $3::jsonb IS NULL THEN '{}' ELSE jsonb_build_object('params', $3::jsonb) END
+           CASE WHEN $3::jsonb IS NULL THEN '{}'
+                ELSE jsonb_build_object('params', (
+                         -- What is masked is in the job, and nowhere else.
+                         SELECT coalesce(jsonb_object_agg(p.key,
+                                    CASE WHEN p.key = ANY (masked) THEN '"***"' ELSE p.value END),
+                                    '{}')
+                           FROM jsonb_each($3::jsonb) AS p)) END
            || CASE WHEN $4 THEN jsonb_build_object('max_concurrency', $5::integer) ELSE '{}' END
       FROM edited
 )

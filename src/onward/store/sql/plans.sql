@@ -1,7 +1,8 @@
 -- name: digest
--- What a plan comes down to: which hosts, on which of them a rule forbids it, and whether somebody
--- has to approve it first. $2 is the command type; `chosen` are the hosts.
-SELECT md5(concat_ws(' ', $2::text, (SELECT needs_approval FROM command_types WHERE name = $2),
+-- What a plan comes down to: which hosts, on which of them a rule forbids it, whether somebody has to
+-- approve it first, and what its type runs. $2 is the command type; `chosen` are the hosts.
+SELECT md5(concat_ws(' ', $2::text,
+           (SELECT concat_ws(' ', needs_approval, argv) FROM command_types WHERE name = $2),
            string_agg(c.id::text || CASE WHEN b.host_id IS NULL THEN '' ELSE '!' END, ','
                       ORDER BY c.id)))
   FROM chosen c
@@ -33,7 +34,7 @@ SELECT count(*) AS total,
 WITH chosen AS MATERIALIZED (
     SELECT h.id, h.name FROM hosts h WHERE h.state = 'ACTIVE' AND ({chosen})
 ), type AS MATERIALIZED (
-    SELECT needs_approval, read_only FROM command_types WHERE name = $2
+    SELECT needs_approval, read_only, argv, masked FROM command_types WHERE name = $2
 ), running AS MATERIALIZED (
     SELECT r.host_id, min(r.execution_id) AS id
       FROM runs r
@@ -49,7 +50,7 @@ WITH chosen AS MATERIALIZED (
       LEFT JOIN running r ON r.host_id = c.id
 )
 SELECT plan.*, (SELECT needs_approval FROM type) AS needs_approval, ({digest}) AS digest,
-       ({missing}) AS missing
+       ({missing}) AS missing, (SELECT argv FROM type) AS argv, (SELECT masked FROM type) AS masked
   FROM ({shown}) AS plan;
 
 -- name: of_job

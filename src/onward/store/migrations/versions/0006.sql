@@ -15,10 +15,11 @@ ALTER TABLE onward.hosts
 -- Commands that somebody is to hand over, or to hand over again because nothing came back. A table
 -- of its own, because a command is moved thousands of times a second and must not touch an index.
 CREATE TABLE onward.sendings (
-    cmd_id  uuid        PRIMARY KEY REFERENCES onward.commands ON DELETE CASCADE,
+    cmd_id  uuid        PRIMARY KEY,
     channel text        NOT NULL,
     send_at timestamptz NOT NULL,
-    tries   integer     NOT NULL DEFAULT 0
+    tries   integer     NOT NULL DEFAULT 0,
+    doubt   boolean     NOT NULL -- whether somebody may have handed it over and not said so
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX sendings_due ON onward.sendings (channel, send_at);
 
@@ -31,6 +32,8 @@ CREATE TABLE onward.early_callbacks (
     at      timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX early_callbacks_task ON onward.early_callbacks (task_id, node);
+-- A platform speaks of a device by an id of its own, which is in the address of the host.
+CREATE INDEX hosts_platform ON onward.hosts (address) WHERE channel = 'platform';
 
 -- A token that a host may exchange for its key, once.
 CREATE TABLE onward.enrolments (
@@ -62,3 +65,6 @@ CREATE TABLE onward.agents (
     left_at      timestamptz
 ) WITH (fillfactor = 50);
 CREATE INDEX agents_hub ON onward.agents (hub_id) WHERE hub_id IS NOT NULL;
+
+-- How many messages of the broker a worker would not take.
+ALTER TABLE onward.workers ADD COLUMN refused bigint NOT NULL DEFAULT 0;
