@@ -42,7 +42,7 @@ tools:
 	@command -v sudo >/dev/null || $(call installed,sudo)
 
 test: $(READY) tools ## run the whole suite
-	$(BIN)/pytest -q $(ARGS)
+	$(BIN)/pytest -q --numprocesses=2 --dist=loadfile $(ARGS)
 
 check: $(READY) ## lint, formatting, types, import contracts
 	$(BIN)/ruff check

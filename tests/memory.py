@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 _PLACE = Path("/dev/shm")  # noqa: S108 - only where it is what it is on Linux
+_PREFIX = "onward-tests-"
 _ENOUGH = 6 * 2**30  # bytes; a whole run keeps about one of them
 
 
@@ -23,7 +24,8 @@ def move_in() -> Path | None:
     """
     if "TMPDIR" in os.environ or not _fits():
         return None
-    folder = Path(tempfile.mkdtemp(prefix="onward-", dir=_PLACE))
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_PLACE))
     # The servers of a run under root belong to another user, who has to come through.
     folder.chmod(0o1777)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -35,6 +37,14 @@ def move_out(folder: Path) -> None:
     del os.environ["TMPDIR"]
     tempfile.tempdir = None
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove what runs have left that were killed: nobody else would, and it is memory."""
+    for folder in _PLACE.glob(f"{_PREFIX}*-*"):
+        process = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdigit() and not Path("/proc", process).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fits() -> bool:
