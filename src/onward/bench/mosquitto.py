@@ -48,7 +48,8 @@ def mosquitto() -> Iterator[int]:
         configuration = Path(folder) / "conf"
         configuration.write_text(_CONFIGURATION.format(port=port, user=getpass.getuser()))
         process = subprocess.Popen(  # noqa: S603 - our own words
-            [_found("mosquitto"), "-c", str(configuration)]
+            [_found("mosquitto"), "-c", str(configuration)],
+            stderr=subprocess.DEVNULL,  # it warns of root
         )
         try:
             _until(lambda: _answers(port), process)
@@ -58,7 +59,7 @@ def mosquitto() -> Iterator[int]:
             process.wait(_BOUND_S)
 
 
-def publish_subscribe_rate(port: int, *, messages: int, size: int, version: str) -> float:
+def publish_subscribe_rate(port: int, messages: int, *, size: int, version: str) -> float:
     """Messages a second from mosquitto_pub to mosquitto_sub, QoS 1 on both sides."""
     common = ["-h", "127.0.0.1", "-p", str(port), "-V", version, "-q", "1", "-t", _TOPIC]
     # A message that is kept for whoever subscribes tells when that has happened.

@@ -187,7 +187,7 @@ async def test_a_node_that_dies_in_the_middle_says_so_when_it_is_back(
 
 def _cuts(most: int, *, proof: bool) -> list[tuple[Way, int]]:
     every = [(way, bytes_) for way in Way for bytes_ in range(1, most)]
-    return random.Random(6).sample(every, 300 if proof else 12)
+    return random.Random(6).sample(every, 150 if proof else 12)
 
 
 async def _until(wanted: type[ChannelError], wire: MqttWire) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,7 +34,7 @@ def known(tmp_path: Path, *lines: str) -> KnownHosts:
 
 
 def hashed(name: str) -> str:
-    salt = os.urandom(20)
+    salt = hashlib.sha1(name.encode(), usedforsecurity=False).digest()
     digest = hmac.digest(salt, name.encode(), "sha1")
     return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
