@@ -20,7 +20,7 @@ from onward.errors import (
     NotDelivered,
 )
 from onward.fleet.attempt_ids import letter_id, row_id, row_id_of
-from onward.fleet.carry import CANCELLED, Carriage, Carrier
+from onward.fleet.carry import CANCELLED, INTERRUPTED, Carriage, Carrier
 from onward.store.commands import Commands
 from onward.store.database import Pool
 from onward.wiring import Onward
@@ -328,6 +328,19 @@ async def test_after_a_failure_a_platform_is_asked_for_another_task(opened: Onwa
         assert (await carrier.deliver(again[1], Ear())).succeeded
     keys = [letter.key for letter in wire.sent]
     assert keys == ["", "", f"{wire.sent[0].cmd_id}-{again[0].epoch}"]
+
+
+async def test_a_node_that_was_interrupted_may_have_done_it(opened: Onward, pool: Pool):
+    async with carrying(opened) as (carrier, wire):
+        wire.at_once = lambda letter: word(letter, "fail", error_code=INTERRUPTED)
+        with pytest.raises(DeliveryUnknown):
+            await carrier.deliver(delivery(await made(pool)), Ear())
+
+
+async def test_details_that_cannot_be_kept_do_not_lose_the_word(opened: Onward, pool: Pool):
+    async with carrying(opened) as (carrier, wire):
+        wire.at_once = lambda letter: word(letter, "done", result="\0" * 3)
+        assert (await carrier.deliver(delivery(await made(pool)), Ear())).succeeded
 
 
 async def test_nonsense_on_the_wire_is_passed_over(opened: Onward, pool: Pool):

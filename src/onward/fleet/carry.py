@@ -41,6 +41,7 @@ from onward.store.transitions import Answer, Event
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.carry")
 
+INTERRUPTED: Final = "INTERRUPTED"  # the error code of one that went down in the middle of a run
 CANCELLED: Final = "CANCELLED"  # the result code of a node that has stopped because it was asked to
 
 _HOLD_S: Final = 10.0  # in which the maker of a command is the only one to hand it over
@@ -142,19 +143,20 @@ class Carrier:
 
     def _event(self, heard: Heard) -> Event | None:
         """What was said, as an event of its row; none if no row can be meant."""
-        try:
-            cmd_id = row_id_of(heard)
-            return fleet.event(
-                self._settings,
-                cmd_id,
-                heard.event,
-                epoch=heard.epoch,
-                source=self._channel,
-                data=heard.data,
-            )
-        except InvalidInput as error:
-            log.warning("answer_unreadable", channel=self._channel, problem=str(error))
-            return None
+        # Details that cannot be kept are no reason to lose the word itself.
+        for data in (heard.data, {}):
+            try:
+                return fleet.event(
+                    self._settings,
+                    row_id_of(heard),
+                    heard.event,
+                    epoch=heard.epoch,
+                    source=self._channel,
+                    data=data,
+                )
+            except InvalidInput as error:
+                log.warning("answer_unreadable", channel=self._channel, problem=str(error))
+        return None
 
     def _end(self, event: Event, answer: Answer) -> None:
         """Release whoever waits for a command that has come to its end with this event."""
@@ -242,6 +244,10 @@ class Carrier:
             raise HostRefused(problem or "The host does not know this command.")
         if status in _ENDS["busy"]:
             raise HostBusy(problem or "The host is busy.")
+        if ended.error_code == INTERRUPTED:
+            raise DeliveryUnknown(
+                problem or "The host was interrupted; it may have done all of it."
+            )
         failed = status in _ENDS["fail"] or ended.error_code is not None
         return Report(
             succeeded=not failed,

@@ -25,7 +25,7 @@ from tests.channels.ssh.sshd import (
     sign,
     sshd,
 )
-from tests.cli.running import until
+from tests.cli.running import folder_for_servers, until
 
 pytestmark = needs_sshd
 
@@ -143,10 +143,14 @@ async def test_a_certificate_for_somebody_else_is_refused(tmp_path: Path):
 
 
 @contextmanager
-def agent(folder: Path, key: Path) -> Iterator[Path]:
-    path = folder / "agent"
-    command = ["ssh-agent", "-D", "-a", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+def agent(key: Path) -> Iterator[Path]:
+    with (
+        # Not below pytest's own folder: the path of a socket has to be short.
+        folder_for_servers() as folder,
+        subprocess.Popen(
+            ["ssh-agent", "-D", "-a", str(path := folder / "agent")], stdout=subprocess.DEVNULL
+        ) as process,
+    ):
         try:
             until(path.exists)
             environment = {**os.environ, "SSH_AUTH_SOCK": str(path)}
@@ -157,14 +161,14 @@ def agent(folder: Path, key: Path) -> Iterator[Path]:
 
 
 async def test_the_keys_of_an_agent_are_used(server: Server, empty: Path):
-    with agent(empty, server.folder / "client" / "id_ed25519") as path:
+    with agent(server.folder / "client" / "id_ed25519") as path:
         assert await succeeds(server, empty, agent=path)
 
 
 async def test_an_agent_is_not_asked_unless_the_settings_name_it(
     server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with agent(empty, server.folder / "client" / "id_ed25519") as path:
+    with agent(server.folder / "client" / "id_ed25519") as path:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         with pytest.raises(HostRefused, match="There is no key"):
             await succeeds(server, empty)
@@ -181,7 +185,7 @@ async def test_an_agent_that_is_gone_is_no_more_than_keys_that_are_missing(
 
 async def test_the_host_gets_no_agent_of_ours(server: Server, empty: Path):
     copied(server, empty, "id_ed25519")
-    with agent(empty, server.folder / "client" / "id_ed25519") as path:
+    with agent(server.folder / "client" / "id_ed25519") as path:
         async with SshChannel(server.way(empty, agent=path)) as channel:
             ear = Ear()
             asked = delivery(server.address, "sh", "-c", 'echo "[$SSH_AUTH_SOCK$DISPLAY]"')
