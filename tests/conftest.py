@@ -103,6 +103,13 @@ def database_url(server_url: str, template: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def shared_url(server_url: str, template: str) -> Iterator[str]:
+    """A database of the module's own: whoever breaks something there takes it back."""
+    with copied(server_url, template) as url:
+        yield url
+
+
 @pytest.fixture
 async def opened(database_url: str) -> AsyncIterator[Onward]:
     """Onward, open on a database of the test's own."""

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -30,15 +30,8 @@ from onward.store.hosts import NewHost
 from tests.agent.grounds import until
 from tests.agents.ground import Server, serving
 from tests.conftest import settings_for
-from tests.databases import copied
 
 AS_ROOT = ("--allow-root",) if os.geteuid() == 0 else ()
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from websockets.exceptions import ConnectionClosed
 
 from onward.channels.agent.channel import AgentChannel
 from onward.channels.agent.messages import Pieces, Refused, Result
-from onward.channels.agent.relay import Place, Seals, delivery_out
+from onward.channels.agent.relay import Place, Seals
 from onward.channels.agent.wire import Hello, read_welcome, say_hello
 from onward.channels.base import Delivery, Receipting, Stream
+from onward.channels.frames import delivery_out
 from onward.errors import ChannelError, DeliveryUnknown, HostBusy, HostOffline, HostRefused
 from onward.fleet.whereabouts import Whereabouts
 from tests.agents.ground import BOUND_S, Agent, Server, delivery, silent, until

@@ -6,7 +6,7 @@ and everything below stands on that.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,18 +34,10 @@ from onward.store.locks import Locks
 from onward.wiring import Onward
 from tests.api.fleet import Fleet, People
 from tests.conftest import settings_for
-from tests.databases import copied
 
 KeyFor = Callable[..., Awaitable[dict[str, str]]]
 BASE = "http://onward.test"
 PLATFORMS = Path(__file__).with_name("platforms.toml")  # what the examples of the routes name
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    """A database of the module's own."""
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from onward.channels.frames import delivery_out
 from onward.channels.simulated import (
     Effect,
     RemoteSimulatedChannel,
@@ -19,7 +20,7 @@ from onward.channels.simulated import (
     What,
     check_journal,
 )
-from onward.channels.simulated.wire import delivery_out, packed, read_frame
+from onward.channels.simulated.wire import packed, read_frame
 from onward.errors import DeliveryUnknown, HostRefused, NotDelivered
 from tests.channels.virtual_time import VirtualTimeLoop, in_virtual_time, now
 from tests.channels.worlds import CALM, delivery, outcome, quiet, served

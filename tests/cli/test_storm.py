@@ -28,7 +28,6 @@ from onward.storm.plan import SENDERS, draw, source_of
 from onward.storm.sender import Job
 from onward.wiring import Onward
 from tests.conftest import settings_for
-from tests.databases import copied
 
 BOUND_S = 60
 
@@ -40,13 +39,6 @@ def temporary() -> Iterator[Path]:
     path.chmod(0o755)
     yield path
     shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    """A database for all tests: whoever breaks something there takes it back."""
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx2
@@ -14,15 +14,7 @@ from onward.channels.platform.file import read
 from onward.service.serving import services as services_for
 from onward.wiring import Onward
 from tests.conftest import settings_for
-from tests.databases import copied
 from tests.platform.fake import Platform, described
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    """A database of the module's own."""
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from onward.store.database import Connection, Pool
 from onward.store.transitions import Event
 from onward.wiring import Onward
 from tests.conftest import settings_for
-from tests.databases import copied
 from tests.proof_table import Tried
 from tests.store.asking import BOUND_S
 
@@ -31,13 +30,6 @@ TELL = {
     "command": "INSERT INTO timeline (cmd_id, event, verdict) "
     "VALUES (gen_random_uuid(), $1, 'OK') RETURNING tx",
 }
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    """A database of the module's own: every test goes on from where it finds things."""
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -24,17 +24,9 @@ from tests.channels.conformance.ground import Does, Ear, Effects, Nature
 from tests.channels.conformance.suite import *  # noqa: F403 - the whole suite, under this channel
 from tests.channels.faults import Proxy, faulty
 from tests.conftest import settings_for
-from tests.databases import copied
 
 _numbers = count(1)
 _epochs = count(1)
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    """A database of the module's own."""
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 
 import pytest
@@ -33,7 +33,6 @@ from tests.channels.mqtt.world import (
     living,
 )
 from tests.conftest import settings_for
-from tests.databases import copied
 
 _numbers = count(1)
 
@@ -120,13 +119,6 @@ async def broker() -> AsyncIterator[Mosquitto]:
         pytest.skip(NEEDED)
     async with mosquitto() as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    """A database of the module's own."""
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 
 import httpx2
@@ -14,7 +14,6 @@ from onward.wiring import Onward
 from tests.channels.conformance.ground import Does, Ear, Ground, Nature, counted, named
 from tests.channels.conformance.suite import *  # noqa: F403 - the suite is what this module runs
 from tests.conftest import settings_for
-from tests.databases import copied
 from tests.platform.carried import carried
 from tests.platform.conftest import calling
 from tests.platform.fake import Platform
@@ -67,13 +66,6 @@ class PlatformGround:
         """Nothing that the platform says arrives, and no connection to it lives on."""
         self._platform.reaching.clear()
         self._platform.cut()
-
-
-@pytest.fixture(scope="module")
-def shared_url(server_url: str, template: str) -> Iterator[str]:
-    """A database of the module's own."""
-    with copied(server_url, template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

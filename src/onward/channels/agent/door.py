@@ -14,14 +14,7 @@ import structlog
 from onward.channels.agent.hub import Hub
 from onward.channels.agent.messages import cut_pieces
 from onward.channels.agent.outbox import Outbox, Socket
-from onward.channels.agent.relay import (
-    Frame,
-    Place,
-    Seals,
-    delivery_in,
-    error_out,
-    report_out,
-)
+from onward.channels.agent.relay import Place, Seals, report_out
 from onward.channels.agent.wire import (
     NONCE_BYTES,
     Close,
@@ -32,6 +25,7 @@ from onward.channels.agent.wire import (
     say_welcome,
 )
 from onward.channels.base import Stream
+from onward.channels.frames import Frame, delivery_in, error_out
 from onward.errors import ChannelError
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.hub")

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from onward.channels.agent.outbox import Outbox
-from onward.channels.agent.relay import Frame, Place, Seals, delivery_out, error_in
+from onward.channels.agent.relay import Place, Seals
 from onward.channels.agent.wire import (
     FRAME_MAX,
     NONCE_BYTES,
@@ -28,6 +28,7 @@ from onward.channels.agent.wire import (
     say_hello,
 )
 from onward.channels.base import Delivery, Output, Report, Stream
+from onward.channels.frames import Frame, delivery_out, error_in
 from onward.errors import DeliveryUnknown, HostOffline, HostRefused, NotDelivered
 
 _CONNECT_S: Final = 5.0

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hmac
 import json
 from dataclasses import asdict
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from onward.channels.agent.wire import (
     BODY_MAX,
@@ -30,28 +30,11 @@ from onward.channels.agent.wire import (
     Hello,
     Welcome,
 )
-from onward.channels.base import Delivery, Report, Target
-from onward.errors import (
-    ChannelError,
-    DeliveryUnknown,
-    HostBusy,
-    HostOffline,
-    HostRefused,
-    NotDelivered,
-)
+from onward.channels.base import Report
+from onward.channels.frames import Frame
 
 _UP: Final = b"onward relay up\0"
 _DOWN: Final = b"onward relay down\0"
-# From the narrowest to the widest: the first that fits is the kind that is told.
-_KINDS: Final[tuple[type[ChannelError], ...]] = (
-    HostBusy,
-    HostRefused,
-    HostOffline,
-    NotDelivered,
-    DeliveryUnknown,
-)
-
-Frame = dict[str, Any]
 
 
 class Place(NamedTuple):
@@ -101,44 +84,9 @@ class Seals:
         return frame
 
 
-def delivery_out(delivery: Delivery) -> Frame:
-    """A delivery as a part of a frame."""
-    return {
-        **delivery._asdict(),
-        "target": delivery.target._asdict(),
-        "params": dict(delivery.params),
-        "trace": dict(delivery.trace),
-        "argv": None if delivery.argv is None else list(delivery.argv),
-        "masked": list(delivery.masked),
-    }
-
-
-def delivery_in(part: Frame) -> Delivery:
-    """The delivery in a part of a frame; ValueError if there is none.
-
-    Whoever sends it knows the secret: what it holds was checked before it was stored.
-    """
-    try:
-        return Delivery(**part | {"target": Target(**part["target"])})
-    except (KeyError, TypeError) as error:
-        raise ValueError(str(error)) from None
-
-
 def report_out(report: Report) -> Frame:
     """A report as a part of a frame."""
     return asdict(report)
-
-
-def error_out(error: ChannelError) -> list[str]:
-    """An error as a part of a frame: the nearest kind that the other side knows, and its text."""
-    kind = next((kind for kind in _KINDS if isinstance(error, kind)), DeliveryUnknown)
-    return [kind.__name__, str(error)]
-
-
-def error_in(parts: list[str]) -> ChannelError:
-    """The error in a part of a frame."""
-    name, text = parts
-    return next((kind for kind in _KINDS if kind.__name__ == name), DeliveryUnknown)(text)
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -8,7 +8,7 @@
 - `node`, `conduct` and `memory`: a node in Python, to test against and as an example for firmware.
 
 The wire speaks MQTT with a client of its own. A library would acknowledge a message before it is on
-disk, does not say whether anybody has subscribed to what was published, and takes twice the time.
+disk, does not say whether anybody has subscribed to what was published, and takes longer.
 The node speaks it with aiomqtt, so that the two sides are not wrong in the same way.
 
 `python -m onward.channels.mqtt.node --help` starts such a node.

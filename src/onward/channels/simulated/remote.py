@@ -13,15 +13,8 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from onward.channels.base import Delivery, Output, Report, Stream
-from onward.channels.simulated.wire import (
-    MAX_ANSWER,
-    MAX_REQUEST,
-    Frame,
-    delivery_out,
-    error_in,
-    packed,
-    read_frame,
-)
+from onward.channels.frames import Frame, delivery_out, error_in
+from onward.channels.simulated.wire import MAX_ANSWER, MAX_REQUEST, packed, read_frame
 from onward.errors import DeliveryUnknown, NotDelivered
 
 

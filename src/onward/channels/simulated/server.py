@@ -12,17 +12,11 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from onward.channels.frames import Frame, delivery_in, error_out
 from onward.channels.simulated.channel import SimulatedChannel
 from onward.channels.simulated.hosts import SimulatedFleet
 from onward.channels.simulated.network import Network
-from onward.channels.simulated.wire import (
-    MAX_REQUEST,
-    Frame,
-    delivery_in,
-    error_out,
-    packed,
-    read_frame,
-)
+from onward.channels.simulated.wire import MAX_REQUEST, packed, read_frame
 from onward.errors import ChannelError
 
 _MAX_UNREAD = 64 * 2**20  # a client that does not read its output is cut off
