@@ -40,9 +40,11 @@ tools:
 	@test -x /usr/sbin/sshd || $(call installed,openssh-server)
 	@test -x /usr/sbin/mosquitto || $(call installed,mosquitto mosquitto-clients)
 	@command -v sudo >/dev/null || $(call installed,sudo)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+		command -v google-chrome >/dev/null || $(call installed,chromium)
 
 test: $(READY) tools ## run the whole suite
-	$(BIN)/pytest -q --numprocesses=2 --dist=loadfile $(ARGS)
+	$(BIN)/pytest -q --numprocesses=3 --dist=loadfile $(ARGS)
 
 check: $(READY) ## lint, formatting, types, import contracts
 	$(BIN)/ruff check
@@ -68,7 +70,7 @@ lock: ## write requirements.lock anew (UPGRADE=1 takes the newest versions)
 		--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) $(LOCK_VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LOCK_VENV) build dist .artefacts .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is newer than both files for as long as .venv holds what they ask for.

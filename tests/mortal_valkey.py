@@ -30,7 +30,8 @@ class MortalValkey:
     @property
     def client(self) -> redis.Redis:
         """Somebody who looks into it; each time with a connection that nothing has broken."""
-        return redis.Redis.from_url(self.url)
+        # Whoever only listens may have to wait for the first word.
+        return redis.Redis.from_url(self.url, socket_timeout=120)
 
     def raise_up(self) -> None:
         """Start it, empty."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 
 from onward.store import hosts, jobs
+from onward.store.audit import Doer
 from onward.store.database import Pool
 from onward.store.hosts import Ruled
+
+TESTER: Final = Doer("test")
 
 
 async def pause(pool: Pool, job_id: int, *, paused: bool, by: str = "ann") -> bool:
@@ -23,13 +26,15 @@ async def block(pool: Pool, host_id: int, command_type: str, **rule: Any) -> Rul
     """Forbid a command type on a host."""
     rule = {"reason": "", "owner": "", "expires_at": None, **rule}
     return await hosts.block(
-        pool, host_id, command_type, version=await _version(pool, host_id), **rule
+        pool, host_id, command_type, version=await _version(pool, host_id), **rule, by=TESTER
     )
 
 
 async def unblock(pool: Pool, host_id: int, command_type: str) -> Ruled:
     """Allow a command type on a host again."""
-    return await hosts.unblock(pool, host_id, command_type, version=await _version(pool, host_id))
+    return await hosts.unblock(
+        pool, host_id, command_type, version=await _version(pool, host_id), by=TESTER
+    )
 
 
 async def seen(client: httpx2.AsyncClient, path: str) -> dict[str, str]:

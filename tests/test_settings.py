@@ -31,6 +31,7 @@ GIVEN = {
     "host": ("::1", "::1"),
     "port": ("0", 0),
     "admin_key": ("k" * 32, SecretStr("k" * 32)),
+    "session_hours": ("0.5", 0.5),
     "webhook_secrets": ("whsec_x", SecretStr("whsec_x")),
     "body_max_bytes": ("2048", 2_048),
     "body_timeout_s": ("1", 1.0),
@@ -52,6 +53,8 @@ GIVEN = {
     "hub_url": ("http://api-1:8470", "http://api-1:8470"),
     "url": ("https://onward.example.com", "https://onward.example.com"),
     "key": ("ow_key", SecretStr("ow_key")),
+    "config": ("/srv/onward.toml", Path("/srv/onward.toml")),
+    "context": ("prod", "prod"),
 }
 
 

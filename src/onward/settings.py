@@ -119,6 +119,12 @@ class Settings(BaseSettings):
         description="A key for the API that is always an admin's: at least 32 printable "
         "characters. When unset, the first start makes one.",
     )
+    session_hours: float = Field(
+        default=12.0,
+        ge=0.001,
+        le=366 * 24,
+        description="Hours after which a browser that has logged in has to do so again.",
+    )
     webhook_secrets: SecretStr | None = Field(
         default=None,
         description="What webhooks are signed with: whsec_... , the newest first, "
@@ -217,4 +223,13 @@ class Settings(BaseSettings):
         default=None,
         description="The key that they show to it. When unset, and the service is on this machine, "
         "it is the one that the first start made.",
+    )
+    config: Path | None = Field(
+        default=None,
+        description="The file of contexts: several services, each with its address and where its "
+        "key is; `config.toml` in the user's own configuration directory when unset.",
+    )
+    context: str | None = Field(
+        default=None,
+        description="The context that commands use; the current one of that file when unset.",
     )

@@ -44,6 +44,7 @@ from onward.service.serving import services as services_for
 from onward.store import hosts
 from onward.store.hosts import NewHost
 from onward.wiring import Onward
+from tests.present import TESTER
 
 BOUND_S = 20.0
 VERSION = "light 1"
@@ -66,7 +67,7 @@ class Server:
     async def host(self) -> int:
         """Make a host whose agent has enrolled; its key is of the first generation."""
         name = f"host-{next(_numbers)}"
-        made = await hosts.create(self.services.pool, NewHost(name, {}, "agent", ""))
+        made = await hosts.create(self.services.pool, NewHost(name, {}, "agent", ""), by=TESTER)
         assert made is not None
         await self.services.pool.execute(
             "UPDATE hosts SET key_generation = 1 WHERE id = $1", made.host_id

@@ -10,14 +10,16 @@ import pytest
 from onward.channels.agent.messages import Block, Pieces, Result
 from onward.channels.base import Stream
 from onward.errors import HostOffline
+from onward.fleet.output import Output
 from onward.fleet.report import Attempt, unreported
 from onward.service.serving import services as services_for
 from onward.store import agents, executions, hosts
 from onward.store.database import Pool
-from onward.store.executions import Claimed
+from onward.store.executions import Claimed, ExecutionEvent
 from onward.wiring import Onward
 from tests.agents.ground import BOUND_S, VERSION, Agent, Server, delivery, serving, silent, until
 from tests.api.fleet import Fleet
+from tests.present import TESTER
 
 
 async def claimed(server: Server, *, max_retries: int = 3) -> tuple[int, Claimed]:
@@ -161,11 +163,11 @@ async def test_an_agent_is_told_what_is_forbidden_at_once_and_when_that_changes(
     host_id = await server.host()
     pool = server.services.pool
     rule = {"reason": "its disk is full", "owner": "eve", "expires_at": None}
-    await hosts.block(pool, host_id, "DEPLOY", version=1, **rule)  # type: ignore[arg-type]
+    await hosts.block(pool, host_id, "DEPLOY", version=1, **rule, by=TESTER)  # type: ignore[arg-type]
     async with server.connected(host_id) as agent:
         await until(agent.blocks)
         assert agent.blocks()[0].rules == (Block("DEPLOY", "its disk is full", "eve", None),)
-        await hosts.unblock(pool, host_id, "DEPLOY", version=2)
+        await hosts.unblock(pool, host_id, "DEPLOY", version=2, by=TESTER)
         server.services.attendance.nudge()
         await until(lambda: agent.blocks()[-1].rules == ())
 
@@ -173,7 +175,7 @@ async def test_an_agent_is_told_what_is_forbidden_at_once_and_when_that_changes(
 async def test_an_agent_whose_key_was_taken_elsewhere_is_sent_away(server: Server):
     host_id = await server.host()
     async with server.connected(host_id) as agent:
-        await agents.take_key(server.services.pool, host_id)
+        await agents.take_key(server.services.pool, host_id, by=TESTER)
         server.services.attendance.nudge()
         assert agent.closed is not None
         assert await asyncio.wait_for(agent.closed, BOUND_S) == 4410
@@ -264,6 +266,7 @@ async def test_a_result_that_nobody_waits_for_is_settled_and_then_receipted(serv
         await until(lambda: agent.receipts() == [attempt])
         assert await state(pool, run.execution_id) == ("SUCCESS", None, 0)
         assert await lines(pool, run.execution_id) == ["one", "two", "three"]
+        assert await output(pool, run.execution_id) == digest("one\ntwo\nthree")
         # Said once more, it is evidence and no more than that, and its output is not doubled.
         await agent.say(Pieces(*attempt, 0, ((Stream.STDOUT, "one\ntwo\nthree"),)))
         await say_late(agent, run, exit_code=0)
@@ -273,6 +276,36 @@ async def test_a_result_that_nobody_waits_for_is_settled_and_then_receipted(serv
             ("succeed", "TERMINAL"),
         ]
         assert await lines(pool, run.execution_id) == ["one", "two", "three"]
+
+
+def digest(text: str) -> str | None:
+    """What is kept of somebody who printed this."""
+    printed = Output(1, 1, 1)
+    printed(Stream.STDOUT, text)
+    printed.close()
+    return printed.digest
+
+
+async def output(pool: Pool, execution_id: int) -> str | None:
+    found: str | None = await pool.fetchval(
+        "SELECT encode(output, 'hex') FROM executions WHERE id = $1", execution_id
+    )
+    return found
+
+
+async def test_what_was_printed_by_one_that_was_given_up_is_known_when_it_says_so(server: Server):
+    host_id, run = await claimed(server, max_retries=0)
+    pool = server.services.pool
+    timeout = ExecutionEvent(run.execution_id, "timeout", run.epoch)
+    await executions.report(pool, [timeout], ())
+    assert await output(pool, run.execution_id) is None
+    async with server.connected(host_id) as agent:
+        attempt = (str(run.execution_id), run.epoch)
+        await agent.say(Pieces(*attempt, 0, ((Stream.STDOUT, "done after all\n"),)))
+        await say_late(agent, run, exit_code=0)
+        await until(agent.receipts)
+    assert (await state(pool, run.execution_id))[0] == "TIMEOUT"
+    assert await output(pool, run.execution_id) == digest("done after all\n")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from onward.api.tries import Tries
 from onward.service.serving import services as services_for
 from onward.wiring import Onward
 from tests.agents.ground import BOUND_S, Server, delivery, silent, until
+from tests.present import TESTER
 
 NONCE = "a nonce of an agent"
 
@@ -22,7 +23,7 @@ NONCE = "a nonce of an agent"
 @pytest.fixture(scope="module")
 async def admin(server: Server) -> AsyncIterator[httpx2.AsyncClient]:
     """Somebody with the key of an admin."""
-    _, key = await server.services.keys.make("tests", person="root", role="admin", by="test")
+    _, key = await server.services.keys.make("tests", person="root", role="admin", by=TESTER)
     async with httpx2.AsyncClient(
         base_url=f"http://127.0.0.1:{server.port}",
         headers={"Authorization": f"Bearer {key}"},
@@ -54,6 +55,7 @@ async def enrol(
 async def test_a_token_is_exchanged_for_a_key_that_opens_the_way(
     server: Server, admin: httpx2.AsyncClient
 ):
+    before, _ = await made(admin, "never-enrolled-1")
     host_id, token = await made(admin, "enrolled-1")
     status, answer = await enrol(admin, token)
     assert (status, answer["host_id"], answer["host"]) == (200, host_id, "enrolled-1")
@@ -66,6 +68,10 @@ async def test_a_token_is_exchanged_for_a_key_that_opens_the_way(
         listed = (await admin.get("/agents")).json()["items"]
         (shown,) = [each for each in listed if each["host_id"] == host_id]
         assert (shown["host"], shown["connected"]) == ("enrolled-1", True)
+        assert (await admin.get("/agents", params={"host_id": host_id})).json()["items"] == [shown]
+        # Not the next one that there is.
+        for other in (before, host_id + 1):
+            assert (await admin.get("/agents", params={"host_id": other})).json()["items"] == []
 
 
 async def test_the_same_token_and_nonce_may_ask_again_and_nobody_else(
@@ -149,7 +155,7 @@ async def test_what_is_stored_is_of_no_use_to_whoever_reads_it(
 async def test_only_an_admin_makes_tokens_and_takes_keys(server: Server, admin: httpx2.AsyncClient):
     host_id, _ = await made(admin, "enrolled-8")
     for role in ("viewer", "operator", "approver", "trader"):
-        _, key = await server.services.keys.make(role, person="ann", role=role, by="test")
+        _, key = await server.services.keys.make(role, person="ann", role=role, by=TESTER)
         headers = {"Authorization": f"Bearer {key}"}
         made_ = await admin.post(f"/hosts/{host_id}/enrolment", headers=headers)
         taken = await admin.delete(f"/hosts/{host_id}/key", headers=headers)

@@ -14,6 +14,7 @@ from onward.store import hosts
 from onward.store.hosts import NewHost
 from onward.wiring import Onward
 from tests.agents.ground import Server, delivery, serving, silent, until
+from tests.present import TESTER
 from tests.proof_table import Tried
 
 MASTER = b"the master key of a crowd"
@@ -46,7 +47,7 @@ async def test_agents_by_the_thousand_stay_connected_to_one_process(
     services = services_for(shared, keyring=KeyRing(MASTER))
     pool, hub = services.pool, services.hub
     made = [NewHost(f"many-{n}", {}, "agent", "") for n in range(number)]
-    await hosts.import_all(pool, made)
+    await hosts.import_all(pool, made, by=TESTER)
     first = await pool.fetchval("SELECT min(id) FROM hosts WHERE name LIKE 'many-%'")
     await pool.execute("UPDATE hosts SET key_generation = 1 WHERE name LIKE 'many-%'")
 

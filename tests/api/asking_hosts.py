@@ -40,7 +40,7 @@ async def shown(client: httpx2.AsyncClient, path: str) -> dict[str, Any]:
 async def pages(client: httpx2.AsyncClient, path: str, **query: Any) -> list[list[dict[str, Any]]]:
     """All pages of a list."""
     found: list[list[dict[str, Any]]] = []
-    cursor = None
+    cursor, cursors = None, set()
     while True:
         params = {**query, "cursor": cursor} if cursor else query
         answer = await client.get(path, params=params)
@@ -49,6 +49,8 @@ async def pages(client: httpx2.AsyncClient, path: str, **query: Any) -> list[lis
         cursor = answer.json()["next_cursor"]
         if cursor is None:
             return found
+        assert cursor not in cursors, "the list goes round in a circle"
+        cursors.add(cursor)
 
 
 async def until_waiting(watcher: Connection, sessions: int) -> None:

@@ -34,6 +34,7 @@ from onward.store.locks import Locks
 from onward.wiring import Onward
 from tests.api.fleet import Fleet, People
 from tests.conftest import settings_for
+from tests.present import TESTER
 
 KeyFor = Callable[..., Awaitable[dict[str, str]]]
 BASE = "http://onward.test"
@@ -50,7 +51,7 @@ async def shared(shared_url: str) -> AsyncIterator[Onward]:
 @pytest.fixture
 async def locks(redis_url: str) -> AsyncIterator[Locks]:
     """The locks of a process of the test's own."""
-    found = Locks(redis_url)
+    found = Locks(redis_url, patience_s=5.0)
     yield found
     await found.close()
 
@@ -72,7 +73,7 @@ def key_for(services: Services) -> KeyFor:
     """Make a key of a role; returns the headers to call with."""
 
     async def make(role: str, person: str = "ann") -> dict[str, str]:
-        _, key = await services.keys.make(f"{role} of a test", person=person, role=role, by="test")
+        _, key = await services.keys.make(f"{role} of a test", person=person, role=role, by=TESTER)
         return {"Authorization": f"Bearer {key}"}
 
     return make

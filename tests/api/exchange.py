@@ -32,6 +32,7 @@ from onward.store.locks import Locks
 from onward.store.orders import NO_TOKEN, Side
 from onward.trading.audit import Audit, audit
 from tests.conftest import settings_for
+from tests.present import TESTER
 
 BOUND_S: Final = 30.0
 BILLING: Final = "/api/v1/billing"
@@ -143,7 +144,7 @@ class Exchange:
     async def trader(self, name: str = "ann", *, role: str = "trader") -> Trader:
         """Let somebody call; `name` is only the beginning of their name."""
         name = f"{name}-{uuid4().hex[:12]}"
-        _, key = await self.services.keys.make("of a test", person=name, role=role, by="test")
+        _, key = await self.services.keys.make("of a test", person=name, role=role, by=TESTER)
         return await self._calling(name, f"Bearer {key}")
 
     async def same(self, trader: Trader) -> Trader:

@@ -18,6 +18,7 @@ from tests.api.asking_routes import JSON, LINES, Answer, Draft, Operation, ask, 
 from tests.api.catalogue import CANARY
 from tests.api.test_foundation import MEMBERS
 from tests.api.world import TRADER, World
+from tests.present import TESTER
 from tests.proof_table import Tried
 
 K = TypeVar("K")
@@ -48,12 +49,12 @@ class Judge:
     @classmethod
     async def made(cls, app: FastAPI, services: Services, *, proof: bool) -> Judge:
         """Make one with a world of its own, on a database that is nobody else's."""
-        _, key = await services.keys.make("judge", person=TRADER, role="admin", by="test")
+        _, key = await services.keys.make("judge", person=TRADER, role="admin", by=TESTER)
         return cls(app, services, await World.made(services), key, proof)
 
     async def key_of(self, role: str) -> tuple[int, str]:
         """Make another key of the person who has what the world holds; returns its id, too."""
-        made, key = await self.services.keys.make(role, person=TRADER, role=role, by="test")
+        made, key = await self.services.keys.make(role, person=TRADER, role=role, by=TESTER)
         await self.world.changed()
         return made.id, key
 

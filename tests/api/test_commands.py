@@ -349,6 +349,14 @@ async def test_commands_are_listed_page_by_page_the_newest_first(operator: httpx
     assert "params" not in found[0][0]
     (platform,) = await pages(operator, "/commands", node=node, lifecycle=PLATFORM.name)
     assert [each["cmd_id"] for each in platform] == [ids[6], ids[3], ids[0]]
+    await operator.post(f"/commands/{ids[1]}/events", json={"event": "ack"})
+    for status, wanted in (("QUEUED", [5, 4, 2]), ("ACK", [1]), ("INITIALIZED", [6, 3, 0])):
+        (there,) = await pages(operator, "/commands", node=node, status=status)
+        assert [each["cmd_id"] for each in there] == [ids[n] for n in wanted]
+    (there,) = await pages(
+        operator, "/commands", node=node, status="INITIALIZED", lifecycle=PLATFORM.name
+    )
+    assert len(there) == 3
     everything = await pages(operator, "/commands", limit=1_000)
     assert [each["cmd_id"] for page in everything for each in page][:7] == ids[::-1]
 
@@ -496,6 +504,10 @@ BAD_QUERIES = {
         "cursor=",
         "lifecycle=nonsense",
         "lifecycle=",
+        "status=nonsense",
+        "status=",
+        "status=queued",
+        f"lifecycle={NODE.name}&status=INITIALIZED",
         f"node={'x' * 256}",
         "node=%0A",
         f"cursor={'A' * 2_000}",

@@ -20,6 +20,7 @@ from onward.api import events, paging
 from onward.api.events import end_streams, feed_of
 from onward.api.permissions import GRANTS, Permission, Role
 from onward.api.services import Services
+from onward.api.telling import BATCHED
 from onward.fleet.follow import Feed, Listener
 from onward.store import database
 from onward.store.changes import KINDS, Position
@@ -29,6 +30,7 @@ from tests.api.conftest import KeyFor, calling
 from tests.api.fleet import Fleet, People
 from tests.api.test_foundation import told
 from tests.conftest import settings_for
+from tests.present import TESTER
 from tests.proof_table import Tried
 from tests.store.asking import BOUND_S
 from tests.store.test_changes import settled, tell
@@ -111,6 +113,11 @@ class Ear:
         await self.until(lambda: len(self.heard) >= count)
         return self.events
 
+    async def hear_together(self, count: int) -> list[Any]:
+        """Hear so many changes, by the batch."""
+        await self.until(lambda: len(self.together) >= count)
+        return self.together
+
     async def to_the_end(self) -> None:
         async with asyncio.timeout(BOUND_S):
             while await self.block():
@@ -119,6 +126,10 @@ class Ear:
     @property
     def events(self) -> list[str]:
         return [data["event"] for _, data in self.heard]
+
+    @property
+    def together(self) -> list[Any]:
+        return [change for _, batch in self.heard for change in batch]
 
     @property
     def ids(self) -> list[str]:
@@ -288,6 +299,70 @@ async def test_a_server_that_is_away_for_a_moment_is_waited_for(
         await outside.close()
 
 
+# Hearing by the batch
+
+
+async def test_a_batch_tells_the_same_changes_in_the_same_order(
+    address: str, key: dict[str, str], fleet: Fleet, people: People
+):
+    await fleet.hosts(5)
+    async with (
+        listening(address, key) as ear,
+        listening(address, key, "/events?batch=true") as other,
+    ):
+        await people.ann.post("/commands", json={})
+        job_id = await fleet.submit(people.ann)
+        await fleet.say(await fleet.claim(job_id), "succeed")
+        await ear.hear(17)
+        await other.hear_together(17)
+    one_by_one = [[change[name] for name in BATCHED] for _, change in ear.heard]
+    assert other.together == one_by_one
+    assert {change[0] for change in one_by_one} == set(KINDS)
+
+
+async def test_what_is_told_together_is_one_event_whatever_its_number(
+    address: str, key: dict[str, str], services: Services
+):
+    async with listening(address, key, "/events?batch=true&kind=command") as ear:
+        await tell_many(services.pool, 1_200)
+        await ear.hear_together(1_200)
+        # Of one transaction: how much is told at once is all that cuts it.
+        assert [len(batch) for _, batch in ear.heard] == [500, 500, 200]
+
+
+async def test_a_stream_of_batches_goes_on_after_every_id_exactly(
+    address: str, key: dict[str, str], services: Services
+):
+    async with listening(address, key, "/events?batch=true&kind=command") as ear:
+        start = ear.last_id
+        await tell_many(services.pool, 1_200)
+        await tell(services.pool, "job", "not wanted")
+        await tell(services.pool, "command", "last")
+        whole = await ear.hear_together(1_201)
+        batches = [batch for _, batch in ear.heard]
+    assert whole[-1][5] == "last"
+    heard = 0
+    for last, told_ in zip([start, *ear.ids], [0, *map(len, batches)], strict=True):
+        heard += told_
+        async with listening(
+            address, key, "/events?batch=true&kind=command", **{"Last-Event-ID": last}
+        ) as again:
+            assert await again.hear_together(1_201 - heard) == whole[heard:]
+    # And from there to the stream that tells one by one.
+    path = f"/events?kind=command&after={ear.ids[0]}"
+    async with listening(address, key, path) as again:
+        await again.hear(701)
+        assert [change["seq"] for _, change in again.heard] == [change[7] for change in whole[500:]]
+
+
+async def tell_many(pool: Pool, count: int) -> None:
+    await pool.execute(
+        "INSERT INTO timeline (cmd_id, event, verdict) "
+        "SELECT gen_random_uuid(), 'x', 'OK' FROM generate_series(1, $1)",
+        count,
+    )
+
+
 # Leaving
 
 
@@ -338,11 +413,28 @@ async def test_a_revoked_key_hears_nothing_more(
     address: str, services: Services, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(events, "_KEEP_ALIVE_S", 0.05)
-    made, secret = await services.keys.make("gone", person="ann", role="viewer", by="test")
+    made, secret = await services.keys.make("gone", person="ann", role="viewer", by=TESTER)
     async with listening(address, {"Authorization": f"Bearer {secret}"}) as ear:
         await tell(services.pool, "job", "heard")
         await ear.hear(1)
-        await services.keys.revoke(made.id, by="test")
+        await services.keys.revoke(made.id, by=TESTER)
+        await tell(services.pool, "job", "not heard")
+        await ear.to_the_end()
+        assert ear.events == ["heard"]
+
+
+async def test_whoever_logs_out_elsewhere_hears_nothing_more(
+    address: str, services: Services, key: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(events, "_KEEP_ALIVE_S", 0.05)
+    bare = key["Authorization"].removeprefix("Bearer ").encode()
+    begun = await services.sessions.begin(bare, lasts_s=60)
+    assert begun is not None
+    page = {"Cookie": f"onward_session={begun[1]}", "X-Onward-Page": "1"}
+    async with listening(address, page) as ear:
+        await tell(services.pool, "job", "heard")
+        await ear.hear(1)
+        await services.sessions.end([begun[1].encode()])
         await tell(services.pool, "job", "not heard")
         await ear.to_the_end()
         assert ear.events == ["heard"]
@@ -372,11 +464,7 @@ async def test_who_does_not_read_costs_no_memory_and_misses_nothing(
         slow = await stack.enter_async_context(listening(address, key, "/events?kind=command"))
         fast = await stack.enter_async_context(listening(address, key, "/events?kind=command"))
         for _ in range(10):
-            await services.pool.execute(
-                "INSERT INTO timeline (cmd_id, event, verdict) "
-                "SELECT gen_random_uuid(), 'x', 'OK' FROM generate_series(1, $1)",
-                count // 10,
-            )
+            await tell_many(services.pool, count // 10)
         await fast.hear(count)
         assert len(feed._tail) <= 2 * 500
         assert feed.after(feed.seen[0].position) is None, "the slow one is not behind"
@@ -473,6 +561,7 @@ BAD_QUERIES = (
     "kind=JOB",
     "kind=job&kind=job&kind=job&kind=job",
 )
+BAD_BATCHES = ("batch=2", "batch=", "batch=perhaps")
 
 
 async def test_the_table_of_bad_input(
@@ -493,11 +582,13 @@ async def test_the_table_of_bad_input(
         for query in BAD_QUERIES:
             for path in ("/events", "/events/page"):
                 told(await client.get(f"{path}?{query}"), 422, "invalid")
-        for query in ("limit=0", "limit=1001", "limit=x", "after="):
+        for query in BAD_BATCHES:
+            told(await client.get(f"/events?{query}"), 422, "invalid")
+        for query in ("limit=0", "limit=1001", "limit=x", "after=", "batch=true"):
             told(await client.get(f"/events/page?{query}"), 422, "invalid")
         for method in ("POST", "PUT", "DELETE"):
             told(await client.request(method, "/events"), 405, "method-not-allowed")
-    tried("bad requests about events", 3 * len(refused) + 2 * len(BAD_QUERIES) + 7, "all refused")
+    tried("bad requests about events", 3 * len(refused) + 2 * len(BAD_QUERIES) + 11, "all refused")
 
 
 async def test_every_role_of_the_fleet_may_listen_and_nobody_else(
@@ -522,6 +613,7 @@ async def test_the_stream_is_described(client: httpx2.AsyncClient):
         "job_id",
         "kind",
         "after",
+        "batch",
         "Last-Event-ID",
     }
     page = described["/events/page"]["get"]["responses"]["200"]["content"]["application/json"]

@@ -104,6 +104,8 @@ def may_mean(schema: Schema, case: str) -> bool:
     """Say whether something in an address may be a value of what a parameter takes."""
     if case in catalogue.LARGE:
         return int(schema.get("maximum", 2**63)) > 2**31
+    if case == "-1" and schema.get("minimum", 0) < 0:
+        return True
     closed = "enum" in schema or schema.get("type") in {"integer", "boolean"}
     return not closed or case in catalogue.CLEAR
 

@@ -186,6 +186,31 @@ async def test_a_selector_chooses_and_disabled_hosts_are_shown(client: httpx2.As
     assert {web["name"], db["name"]} <= set(every)
 
 
+async def test_hosts_are_found_by_a_part_of_their_name_and_counted(client: httpx2.AsyncClient):
+    wave = fresh("wave")
+    names = [f"{wave}-{part}" for part in ("Web-1", "web-2", "db_1", "db-1")]
+    for name in names:
+        await made(client, name=name, labels={"role": name[-1]})
+    for query, wanted in (
+        ({"search": wave}, names),
+        ({"search": f"{wave}-WEB"}, names[:2]),
+        ({"search": f"{wave}-web-2"}, names[1:2]),
+        ({"search": "_1", "selector": f"name={wave}*"}, names[2:3]),
+        ({"search": "%", "selector": f"name={wave}*"}, []),
+        ({"search": wave, "selector": "role=1"}, [names[0], *names[2:]]),
+        ({"search": f"{wave}-nobody"}, []),
+        ({"selector": f"name={wave}*"}, names),
+    ):
+        (found,) = await pages(client, "/hosts", **query)
+        assert [host["name"] for host in found] == wanted, query
+        counted = (await client.get("/hosts", params={**query, "count": "true", "limit": 1})).json()
+        assert (counted["count"], len(counted["items"])) == (len(wanted), min(len(wanted), 1))
+    plain = (await client.get("/hosts", params={"search": wave})).json()
+    assert set(plain) == {"items", "next_cursor"}
+    one = (await client.get(f"/hosts/{plain['items'][0]['host_id']}")).json()
+    assert plain["items"][0] == one
+
+
 # Looking.
 
 
@@ -459,9 +484,11 @@ async def test_addresses_that_mean_nothing_are_refused(client: httpx2.AsyncClien
         told(await client.get("/hosts", params={"selector": selector}), 422, "invalid")
     for status in ("", "queued", "GONE", "x" * 500):
         told(await client.get(lists[1], params={"status": status}), 422, "invalid")
+    for query in ("search=", f"search={'x' * 256}", "count=x", "count="):
+        told(await client.get(f"/hosts?{query}"), 422, "invalid")
     told(await client.get("/hosts?selector=a%00b"), 400, "address-malformed")
     told(await client.get("/hosts?selector=%FF"), 400, "address-malformed")
-    cases = len(BAD_IDS) * 4 + len(BAD_LISTS) * 2 + len(BAD_SELECTORS) + 6
+    cases = len(BAD_IDS) * 4 + len(BAD_LISTS) * 2 + len(BAD_SELECTORS) + 10
     tried("bad addresses of hosts", cases, "all refused")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Final
 
+from onward import dashboard
 from onward.api.services import Services
 from onward.core.lifecycles import ORDER
 from onward.fleet.commands import new_command, new_command_id
@@ -15,6 +16,7 @@ from onward.store.database import Pool
 from onward.store.orders import NO_TOKEN
 from tests.api.catalogue import CANARY
 from tests.api.fleet import Fleet
+from tests.present import TESTER
 
 # The things that the examples name.
 _TYPES: Final = (("RESTART_SERVICE", False), ("DEPLOY", True))
@@ -32,7 +34,8 @@ _CLEARING: Final = "".join(
     for each in (
         *("queue", "runs", "failures", "outbox", "executions", "jobs", "job_counts"),
         *("execution_timeline", "execution_logs", "job_timeline", "timeline", "webhook_messages"),
-        "host_command_blocks",
+        "audit",
+        *("host_command_blocks", "sessions"),
         "hosts WHERE name NOT IN ('web-1', 'db-1')",
         f"commands WHERE cmd_id NOT IN ('{_COMMAND}', '{_CALLED}')",
         "api_keys WHERE created_by <> 'test' OR name = 'used up'",
@@ -95,6 +98,7 @@ class World:
             "operation_id": str(_ORDER),
             "platform": "aep",
         }
+        self.key = ""  # that of somebody who logs in
         self._failed_job = 0
         self._renewed = 0
         self._counting = ""
@@ -106,6 +110,7 @@ class World:
         """Make it."""
         world = cls(services, await Fleet.made(services.pool))
         world._counting = await _counting(services.pool)
+        _, world.key = await services.keys.make("browser", person=TRADER, role="viewer", by=TESTER)
         await world._pool.executemany(
             "INSERT INTO hosts (name, labels) VALUES ($1, $2::text::jsonb)", _HOSTS
         )
@@ -136,6 +141,8 @@ class World:
         """Return what stands in an address for a parameter."""
         if path == "/docs/static/{name}":
             return "start.js"
+        if path.startswith("/dashboard/"):
+            return dashboard.site().digest if name == "digest" else "parts/icons.js"
         if path == "/jobs/{job_id}/retry":
             return str(self._failed_job)
         if name == "order_id":
@@ -148,6 +155,8 @@ class World:
             return f"new-{next(_numbers)}"
         if (path, name) == ("/commands", "cmd_id"):
             return new_command_id()
+        if (path, name) == ("/session", "key"):
+            return self.key
         return None
 
     async def renew(self) -> None:
@@ -164,7 +173,7 @@ class World:
         )
         await self._fleet.block(host, "DEPLOY")
         await self._pool.execute(_ENROLMENT, _TOKEN)
-        viewer, _ = await self._services.keys.make("used up", person="x", role="viewer", by="test")
+        viewer, _ = await self._services.keys.make("used up", person="x", role="viewer", by=TESTER)
         self._ids |= {
             "host_id": str(host_id),
             "job_id": str(await self._submitted("DEPLOY")),

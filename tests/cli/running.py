@@ -75,7 +75,8 @@ def folder_for_servers() -> Iterator[Path]:
 def environment(data_dir: Path, **changes: str) -> dict[str, str]:
     """The environment of a process, in which no setting of the machine's own is left."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ONWARD_")}
-    return {**kept, "ONWARD_DATA_DIR": str(data_dir), **changes}
+    config = str(data_dir / "config.toml")
+    return {**kept, "ONWARD_DATA_DIR": str(data_dir), "ONWARD_CONFIG": config, **changes}
 
 
 def on_database(url: str) -> Mapping[str, str]:

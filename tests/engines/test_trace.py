@@ -15,6 +15,7 @@ from onward.engines.celery import names
 from onward.service.serving import services
 from tests.api.conftest import calling
 from tests.engines.ground import BOUND_S, Ground, ground
+from tests.present import TESTER
 
 REQUEST = "deploy-of-tuesday"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -43,7 +44,7 @@ async def asked(there: Ground, label: str) -> dict[str, Any]:
     """Send a job with a request that says where it comes from, and return how it is shown."""
     app = create_app(services(there.opened))
     keys = services(there.opened).keys
-    _, key = await keys.make("a test", person="ann", role="operator", by="test")
+    _, key = await keys.make("a test", person="ann", role="operator", by=TESTER)
     async with calling(app, {"Authorization": f"Bearer {key}"}) as client:
         body = {"external_id": "1", "command_type": "noop", "selector": f"test={label}"}
         came_from = {"X-Request-ID": REQUEST, "traceparent": PARENT}

@@ -13,7 +13,7 @@ from onward.store import hosts, jobs
 from onward.store.database import Connection, Pool
 from onward.store.jobs import Decided, Decision, Edited
 from tests.fleet.conftest import MakeHosts, Submit
-from tests.present import block, unblock
+from tests.present import TESTER, block, unblock
 
 BOUND_S = 30.0
 OTHER: dict[Decision, Decision] = {"APPROVED": "REJECTED", "REJECTED": "APPROVED"}
@@ -165,9 +165,9 @@ async def test_an_approval_is_refused_when_a_block_has_changed_the_plan_since(
     for change in (
         lambda: block(pool, one, "deploy"),
         lambda: unblock(pool, one, "deploy"),
-        lambda: hosts.block_chosen(pool, parse("all"), "deploy", **rule),
-        lambda: hosts.lift_chosen(pool, parse("all"), "deploy"),
-        lambda: hosts.change(pool, two, version=4, state="DISABLED"),
+        lambda: hosts.block_chosen(pool, parse("all"), "deploy", **rule, by=TESTER),
+        lambda: hosts.lift_chosen(pool, parse("all"), "deploy", by=TESTER),
+        lambda: hosts.change(pool, two, version=4, state="DISABLED", by=TESTER),
     ):
         await change()
         decided = await jobs.decide(
@@ -177,7 +177,9 @@ async def test_an_approval_is_refused_when_a_block_has_changed_the_plan_since(
         assert not decided.decided
         assert decided.version == version + 1
         version = decided.version
-    assert await hosts.change(pool, two, version=5, labels={"a": "b"})  # not part of a plan
+    assert await hosts.change(
+        pool, two, version=5, labels={"a": "b"}, by=TESTER
+    )  # not part of a plan
     decided = await jobs.decide(
         pool, job.job_id, version=version, state="APPROVED", by="bob", reason=""
     )

@@ -136,3 +136,53 @@ async def test_a_paused_job_waits_and_goes_on(pool: Pool, make_hosts: MakeHosts,
     assert await jobs.plan(pool, job.job_id, batch=10) == []
     assert await pause(pool, job.job_id, paused=False)
     assert len(await jobs.plan(pool, job.job_id, batch=10)) == 2
+
+
+class Twice:
+    """A host that shares, and ends each attempt when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: dict[int, asyncio.Event] = {}  # epoch -> whether it may end
+        self.asked: list[int] = []
+
+    async def deliver(self, delivery: Delivery, _output: Output) -> Report:
+        may_end = self.begun[delivery.epoch] = asyncio.Event()
+        await may_end.wait()
+        return Report(succeeded=False, exit_code=143)
+
+    async def cancel(self, delivery: Delivery) -> bool:
+        self.asked.append(delivery.epoch)
+        self.begun[delivery.epoch].set()
+        return True
+
+    async def has_begun(self, attempts: int) -> list[int]:
+        """Wait until so many attempts have begun; returns their epochs."""
+        async with asyncio.timeout(BOUND_S):
+            while len(self.begun) < attempts:  # noqa: ASYNC110 - a host has no event for it
+                await asyncio.sleep(0.01)
+        return list(self.begun)
+
+
+async def test_an_attempt_is_stopped_although_the_former_one_has_just_ended_here(
+    opened: Onward, make_hosts: MakeHosts, submit: Submit
+):
+    """A run that shares its host was taken from the worker, which has claimed it again."""
+    pool, host = opened.commands.pool, Twice()
+    await make_hosts(1)
+    job = await submit(command_type="look")
+    async with working(opened, host, QUICK):
+        (first,) = await host.has_begun(1)
+        execution_id = await pool.fetchval("SELECT id FROM executions")
+        taken = ExecutionEvent(execution_id, "retry", first, "reaper")
+        await EXECUTIONS.record_all(pool, [taken], batch_max=1)
+        _, second = await host.has_begun(2)
+        host.begun[first].set()
+        async with asyncio.timeout(BOUND_S):
+            while not await pool.fetchval(  # noqa: ASYNC110 - the tables have no event for it
+                "SELECT count(*) FROM execution_timeline WHERE verdict = 'STALE_EPOCH'"
+            ):
+                await asyncio.sleep(0.01)
+        await jobs.cancel(pool, job.job_id, by="ann")
+        await until_settled(pool)
+    assert host.asked == [second]
+    assert await jobs.counts(pool, job.job_id) == {"CANCELLED": 1}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from hashlib import blake2b
 
 import pytest
 from hypothesis import given
@@ -10,11 +12,16 @@ from hypothesis import strategies as st
 
 from onward.channels.base import Delivery, Report, Stream
 from onward.channels.base import Output as Sink
+from onward.fleet.masking import Hidden, hidden_of
 from onward.fleet.output import LINE_MAX, LINES_MAX, OURS, OUTPUT_MAX, Output, harmless
-from onward.store import logs
+from onward.fleet.report import printed as said_to_print
+from onward.store import executions, jobs, logs
+from onward.store.database import Pool
+from onward.store.executions import ExecutionEvent
 from onward.wiring import Onward
 from tests.fleet.conftest import MakeHosts, Submit
 from tests.fleet.test_engine import BOUND_S, QUICK, until_settled, working
+from tests.fleet.test_retry import run
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 
@@ -103,6 +110,148 @@ def test_any_text_can_be_stored_and_shown(pieces: list[tuple[Stream, str]]):
     for _, text in printed(*pieces):
         assert text.encode().decode() == text
         assert not any(ord(c) < 32 and c != "\t" for c in text)
+
+
+# Digests
+
+
+def digest(*pieces: tuple[Stream, str], hidden: Hidden | None = None) -> str | None:
+    output = Output(1, 7, 1, hidden=hidden)
+    for piece in pieces:
+        output(*piece)
+    output.close()
+    return output.digest
+
+
+def test_a_digest_is_that_of_what_was_printed_and_of_nothing_else():
+    told = b"stdout\0one\nstdout\0two\n"
+    assert digest((OUT, "one\ntwo\n")) == blake2b(told, digest_size=16).hexdigest()
+    assert digest() is None
+    assert digest((OUT, "")) is None
+    different = [
+        digest((OUT, "one\ntwo\n")),
+        digest((OUT, "two\none\n")),
+        digest((OUT, "one\ntwo\n\n")),
+        digest((OUT, "onetwo\n")),
+        digest((OUT, "one\n")),
+        digest((OUT, "\n")),
+        digest((ERR, "one\ntwo\n")),
+        digest((OUT, "one\n"), (ERR, "two\n")),
+        digest((OUT, "two\n"), (ERR, "one\n")),
+        digest((OUT, "x" * LINE_MAX)),
+        digest((OUT, "x" * (LINE_MAX + 1))),
+    ]
+    assert len(set(different)) == len(different)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([OUT, ERR]), st.text(max_size=20)), max_size=8), st.data()
+)
+def test_neither_pieces_nor_the_mixture_of_streams_change_a_digest(
+    pieces: list[tuple[Stream, str]], data: st.DataObject
+):
+    """Streams come over pipes of their own, in whatever pieces, and either may be the faster."""
+    whole = [
+        (stream, "".join(text for other, text in pieces if other is stream))
+        for stream in (OUT, ERR)
+    ]
+    cut = [(stream, character) for stream, text in pieces for character in text]
+    reordered = data.draw(st.permutations(whole))
+    assert digest(*pieces) == digest(*whole) == digest(*reordered) == digest(*cut)
+
+
+def test_whoever_prints_a_secret_prints_the_same_as_the_others():
+    """What is taken out of the lines is not in the digest either."""
+    one, two = (
+        digest((OUT, f"token is {secret}\n"), hidden=hidden_of(f'{{"t": "{secret}"}}', ["t"]))
+        for secret in ("first-secret", "another-secret")
+    )
+    assert one == two == digest((OUT, "token is ***\n"))
+
+
+class Printing:
+    """Hosts that print what their attempt is told to: text of stdout, by attempt, and its end."""
+
+    def __init__(self, *attempts: tuple[str, bool]) -> None:
+        self._attempts = attempts
+        self._seen: Counter[str] = Counter()
+
+    async def deliver(self, delivery: Delivery, output: Sink) -> Report:
+        text, succeeded = self._attempts[self._seen[delivery.command_id]]
+        self._seen[delivery.command_id] += 1
+        output(OUT, text)
+        return Report(succeeded=succeeded, exit_code=0 if succeeded else 1)
+
+    async def cancel(self, _delivery: Delivery) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("attempts", "kept"),
+    [
+        ([("done\n", True)], "done\n"),
+        ([("", True)], ""),
+        ([("failed\n", False), ("done\n", True)], "done\n"),
+        ([("failed\n", False), ("", True)], ""),
+        ([("", False), ("done\n", True)], "done\n"),
+    ],
+)
+async def test_what_is_kept_is_the_digest_of_the_last_attempt(
+    opened: Onward,
+    make_hosts: MakeHosts,
+    submit: Submit,
+    attempts: list[tuple[str, bool]],
+    kept: str,
+):
+    pool = opened.commands.pool
+    await make_hosts(2)
+    await submit()
+    async with working(opened, Printing(*attempts), QUICK):
+        await until_settled(pool)
+    rows = await pool.fetch("SELECT status, exit_code, encode(output, 'hex') FROM executions")
+    assert [tuple(row) for row in rows] == [("SUCCESS", 0, digest((OUT, kept)))] * 2
+    told = await pool.fetch(
+        "SELECT detail ->> 'output' AS output FROM execution_timeline "
+        "WHERE execution_id = 1 AND event IN ('succeed', 'retry') ORDER BY seq"
+    )
+    assert [row["output"] for row in told] == [digest((OUT, text)) for text, _ in attempts]
+
+
+async def test_what_was_printed_is_known_between_two_attempts_and_of_what_never_had_a_second(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(1)
+    job = await submit()
+    (claimed,) = await run(pool, job)
+    event = ExecutionEvent(claimed.execution_id, "retry", claimed.epoch)
+    await executions.report(pool, [said_to_print(event, "11" * 16)], ())
+    assert await kept_output(pool) == "11" * 16
+    await jobs.cancel(pool, job.job_id, by="ann")
+    assert await kept_output(pool) == "11" * 16
+
+
+async def test_an_attempt_has_printed_nothing_when_it_begins(
+    pool: Pool, make_hosts: MakeHosts, submit: Submit
+):
+    await make_hosts(1)
+    job = await submit()
+    (claimed,) = await run(pool, job)
+    event = ExecutionEvent(claimed.execution_id, "retry", claimed.epoch, "", '{"exit_code": 3}')
+    await executions.report(pool, [said_to_print(event, "11" * 16)], ())
+    (again,) = await run(pool, job)
+    assert await kept_output(pool) is None
+    assert await pool.fetchval("SELECT exit_code FROM executions") is None
+    # Somebody else ended it: nobody knows of anything that it printed.
+    await executions.report(pool, [ExecutionEvent(again.execution_id, "timeout", again.epoch)], ())
+    assert await kept_output(pool) is None
+
+
+async def kept_output(pool: Pool) -> str | None:
+    found: str | None = await pool.fetchval("SELECT encode(output, 'hex') FROM executions")
+    return found
+
+
+# While it runs
 
 
 class Talking:

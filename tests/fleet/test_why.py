@@ -521,3 +521,11 @@ async def test_over_a_mixed_fleet_everything_has_exactly_one_reason(
     # Rejecting and cancelling are one transaction, so that nobody finds one without the other.
     assert set(found) >= set(Reason) - {Reason.ENDED, Reason.TURNED_DOWN}
     tried("executions of a mixed fleet, explained", len(found), "one reason each")
+
+
+def test_a_success_is_not_explained_by_what_a_former_attempt_said() -> None:
+    ended = {"attempt": 2, "error": "exit code 1", "finished_at": None}
+    well = why({**ended, "status": "SUCCESS", "cause": None})
+    assert well.text == "It ended as SUCCESS after 2 attempts."
+    badly = why({**ended, "status": "FAILED", "cause": "FAILED"})
+    assert badly.text == "It ended as FAILED after 2 attempts: exit code 1."

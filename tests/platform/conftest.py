@@ -15,6 +15,7 @@ from onward.service.serving import services as services_for
 from onward.wiring import Onward
 from tests.conftest import settings_for
 from tests.platform.fake import Platform, described
+from tests.present import TESTER
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ class calling:  # noqa: N801 - used as a function
         strict = described(Platform(), lifecycle="platform").replace("fake", "strict")
         plain = '[plain]\nurl = "https://plain.example"\nbody = {}\n'
         services = replace(services_for(self._opened), platforms=read(lenient + strict + plain))
-        _, key = await services.keys.make("platform", person="ann", role="operator", by="test")
+        _, key = await services.keys.make("platform", person="ann", role="operator", by=TESTER)
         transport = httpx2.ASGITransport(app=create_app(services))
         headers = {"Authorization": f"Bearer {key}"}
         self._client = httpx2.AsyncClient(

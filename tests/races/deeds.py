@@ -20,6 +20,7 @@ from onward.store import executions, hosts, jobs, workers
 from onward.store.database import Connection, Pool
 from onward.store.executions import EXECUTIONS, ExecutionEvent
 from onward.store.jobs import Decision, NewJob
+from tests.present import TESTER
 
 if TYPE_CHECKING:
     import asyncpg
@@ -235,12 +236,13 @@ async def block(scene: Scene, pool: Pool) -> str:
         reason="full",
         owner="eve",
         expires_at=None,
+        by=TESTER,
     )
     return "blocked" if ruled.block else "refused"
 
 
 async def delete_host(scene: Scene, pool: Pool) -> str:
-    return str((await hosts.delete(pool, scene.host_ids[0], version=1)).outcome.value)
+    return str((await hosts.delete(pool, scene.host_ids[0], version=1, by=TESTER)).outcome.value)
 
 
 async def submit_by_names(scene: Scene, pool: Pool) -> str:

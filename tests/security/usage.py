@@ -37,6 +37,7 @@ def use(there: Household) -> None:
     _put_types(there.root)
     paths = {host: _run_job(there, host) for host in HOSTS}
     _use_badly(there)
+    _browse(there)
     for host, path in paths.items():
         until(partial(_over, there.ann, path))
         there.evidence.printed[host] = _printed(there.ann, path)
@@ -119,6 +120,25 @@ def _use_badly(there: Household) -> None:
             _send_signed(sender, canaries, secret)
 
 
+def _browse(there: Household) -> None:
+    """Log in with a browser, call with its cookie well and badly, and log out."""
+    canaries, address = there.evidence.canaries, there.up.address
+    # The one answer that may show the secret of a session is not kept.
+    key = {"key": canaries.values["key of ann"]}
+    begun = httpx2.post(f"{address}/session", json=key).raise_for_status()
+    secret = canaries.know("session of ann", begun.cookies["onward_session"])
+    with there.evidence.client(there.up, key=None) as browser:
+        page = {"Cookie": f"onward_session={secret}", "X-Onward-Page": "1"}
+        browser.get("/me", headers=page).raise_for_status()
+        browser.get("/me", headers={"Cookie": page["Cookie"]})
+        for wrong in (f"{page['Cookie']}; {page['Cookie']}", f"{page['Cookie']}x"):
+            browser.get("/me", headers={**page, "Cookie": wrong})
+        browser.post("/session", json={"key": canaries.make("key that logs nobody in")})
+        browser.post("/session", json={"key": f" {canaries.values['key of ann']} "})
+        browser.delete("/session", headers=page).raise_for_status()
+        browser.get("/me", headers=page)
+
+
 def _send_signed(sender: httpx2.Client, canaries: Canaries, secret: str) -> None:
     number = f"m{len(canaries.planted)}"
     params = {"user": "ann", "token": canaries.make(f"signed token of {number}")}
@@ -137,7 +157,7 @@ def _send_signed(sender: httpx2.Client, canaries: Canaries, secret: str) -> None
 
 def _look_at_everything(root: httpx2.Client) -> None:
     """Read every list there is, and whatever is in it."""
-    for path in ("/keys", "/hosts", "/blocks", "/agents", "/command-types", "/workers"):
+    for path in ("/keys", "/hosts", "/blocks", "/agents", "/command-types", "/workers", "/audit"):
         root.get(path).raise_for_status()
     for path, key in (("/jobs", "job_id"), ("/commands", "cmd_id")):
         items: list[dict[str, Any]] = root.get(path).raise_for_status().json()["items"]

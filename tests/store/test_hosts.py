@@ -9,13 +9,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from onward.core.selectors import parse, to_sql
+from onward.core.selectors import parse
 from onward.errors import InvalidInput
 from onward.store import hosts, jobs
 from onward.store.database import Connection, Pool
 from onward.store.hosts import Changed, CommandType, Host, HostOutcome, Imported, NewHost, Ruled
 from onward.store.jobs import NewJob, Submitted
-from tests.present import block, unblock
+from tests.present import TESTER, block, unblock
 from tests.proof_table import Tried
 
 BOUND_S = 30.0
@@ -27,7 +27,7 @@ def new(name: str, labels: dict[str, str] | None = None, address: str = "") -> N
 
 
 async def made(pool: Pool, name: str = "h1", labels: dict[str, str] | None = None) -> Host:
-    host = await hosts.create(pool, new(name, labels))
+    host = await hosts.create(pool, new(name, labels), by=TESTER)
     assert host is not None
     return host
 
@@ -54,10 +54,10 @@ async def until_waiting(watcher: Connection, count: int) -> None:
 
 
 async def test_an_import_makes_changes_and_leaves_alone(pool: Pool):
-    first = await hosts.import_all(pool, [new("a"), new("b"), new("c")])
+    first = await hosts.import_all(pool, [new("a"), new("b"), new("c")], by=TESTER)
     assert first == Imported(created=3, changed=0, unchanged=0)
     before = await fleet(pool)
-    again = await hosts.import_all(pool, [new("d"), new("b", {"role": "db"}), new("a")])
+    again = await hosts.import_all(pool, [new("d"), new("b", {"role": "db"}), new("a")], by=TESTER)
     assert again == Imported(created=1, changed=1, unchanged=1)
     after = await fleet(pool)
     assert (after["a"], after["c"]) == (before["a"], before["c"])
@@ -77,8 +77,8 @@ async def test_an_import_makes_changes_and_leaves_alone(pool: Pool):
 )
 async def test_whatever_differs_is_brought_up_to_date(pool: Pool, other: NewHost):
     await made(pool, "a")
-    assert await hosts.import_all(pool, [other]) == Imported(0, 1, 0)
-    assert await hosts.import_all(pool, [other]) == Imported(0, 0, 1)
+    assert await hosts.import_all(pool, [other], by=TESTER) == Imported(0, 1, 0)
+    assert await hosts.import_all(pool, [other], by=TESTER) == Imported(0, 0, 1)
     host = (await fleet(pool))["a"]
     assert NewHost(host.name, host.labels, host.channel, host.address) == other
     assert host.version == 2
@@ -86,23 +86,25 @@ async def test_whatever_differs_is_brought_up_to_date(pool: Pool, other: NewHost
 
 async def test_labels_in_another_order_are_the_same_labels(pool: Pool):
     await made(pool, "a", {"x": "1", "y": "2"})
-    assert (await hosts.import_all(pool, [new("a", {"y": "2", "x": "1"})])).unchanged == 1
+    assert (
+        await hosts.import_all(pool, [new("a", {"y": "2", "x": "1"})], by=TESTER)
+    ).unchanged == 1
 
 
 async def test_an_import_does_not_enable_a_host(pool: Pool):
     host = await made(pool, "a")
-    await hosts.change(pool, host.host_id, version=1, state="DISABLED")
-    await hosts.import_all(pool, [new("a", {"role": "db"})])
+    await hosts.change(pool, host.host_id, version=1, state="DISABLED", by=TESTER)
+    await hosts.import_all(pool, [new("a", {"role": "db"})], by=TESTER)
     assert (await fleet(pool))["a"].state == "DISABLED"
 
 
 async def test_an_import_of_nothing_does_nothing(pool: Pool):
-    assert await hosts.import_all(pool, []) == Imported(0, 0, 0)
+    assert await hosts.import_all(pool, [], by=TESTER) == Imported(0, 0, 0)
 
 
 async def test_an_import_that_cannot_be_stored_as_a_whole_is_not_stored_in_part(pool: Pool):
     with pytest.raises(asyncpg.CheckViolationError):
-        await hosts.import_all(pool, [new("a"), new("b", address="x" * 1_025)])
+        await hosts.import_all(pool, [new("a"), new("b", address="x" * 1_025)], by=TESTER)
     assert await fleet(pool) == {}
 
 
@@ -111,8 +113,8 @@ async def test_an_import_of_many_thousand_hosts_is_one_statement(
 ):
     count = 100_000 if proof else 5_000
     wanted = [new(f"h{n}", {"n": str(n)}) for n in range(count)]
-    assert await hosts.import_all(pool, wanted) == Imported(count, 0, 0)
-    assert await hosts.import_all(pool, wanted[::-1]) == Imported(0, 0, count)
+    assert await hosts.import_all(pool, wanted, by=TESTER) == Imported(count, 0, 0)
+    assert await hosts.import_all(pool, wanted[::-1], by=TESTER) == Imported(0, 0, count)
     tried("hosts imported in one statement, twice", count, "made once, then left alone")
 
 
@@ -120,7 +122,7 @@ async def test_an_import_of_many_thousand_hosts_is_one_statement(
 async def test_two_imports_in_opposite_order_do_not_wait_in_a_circle(pool: Pool, *, known: bool):
     """Both are held up at the middle host, after the one that each was given first."""
     if known:
-        await hosts.import_all(pool, [new(name) for name in "amz"])
+        await hosts.import_all(pool, [new(name) for name in "amz"], by=TESTER)
     else:
         await made(pool, "m")
     one = [new(name, {"from": "one"}) for name in "amz"]
@@ -128,9 +130,9 @@ async def test_two_imports_in_opposite_order_do_not_wait_in_a_circle(pool: Pool,
     async with pool.acquire() as holder, pool.acquire() as watcher:
         async with holder.transaction():
             await holder.execute("SELECT FROM hosts WHERE name = 'm' FOR UPDATE")
-            first = asyncio.create_task(hosts.import_all(pool, one))
+            first = asyncio.create_task(hosts.import_all(pool, one, by=TESTER))
             await until_waiting(watcher, 1)
-            second = asyncio.create_task(hosts.import_all(pool, two))
+            second = asyncio.create_task(hosts.import_all(pool, two, by=TESTER))
             await until_waiting(watcher, 2)
         answers = await first, await second
     assert answers == ((0, 3, 0) if known else (2, 1, 0), (0, 3, 0))
@@ -139,15 +141,15 @@ async def test_two_imports_in_opposite_order_do_not_wait_in_a_circle(pool: Pool,
 
 async def test_two_imports_at_once_leave_what_one_of_them_wanted(pool: Pool):
     """The first finds nothing to change in `a`, and still the second does not slip past it."""
-    await hosts.import_all(pool, [new("a", {"from": "one"}), new("b"), new("c")])
+    await hosts.import_all(pool, [new("a", {"from": "one"}), new("b"), new("c")], by=TESTER)
     one = [new(name, {"from": "one"}) for name in "abc"]
     two = [new(name, {"from": "two"}) for name in "ac"]
     async with pool.acquire() as holder, pool.acquire() as watcher:
         async with holder.transaction():
             await holder.execute("SELECT FROM hosts WHERE name = 'b' FOR UPDATE")
-            first = asyncio.create_task(hosts.import_all(pool, one))
+            first = asyncio.create_task(hosts.import_all(pool, one, by=TESTER))
             await until_waiting(watcher, 1)
-            second = asyncio.create_task(hosts.import_all(pool, two))
+            second = asyncio.create_task(hosts.import_all(pool, two, by=TESTER))
             await until_waiting(watcher, 2)
         assert (await first, await second) == (Imported(0, 2, 1), Imported(0, 2, 0))
     after = await fleet(pool)
@@ -158,7 +160,7 @@ async def test_two_imports_at_once_leave_what_one_of_them_wanted(pool: Pool):
 
 
 async def test_a_host_is_what_it_was_made_as(pool: Pool):
-    host = await hosts.create(pool, NewHost("h1", {"née": 'x"\\'}, "ssh", "[::1]:22"))
+    host = await hosts.create(pool, NewHost("h1", {"née": 'x"\\'}, "ssh", "[::1]:22"), by=TESTER)
     assert host is not None
     assert host == await hosts.get(pool, host.host_id)
     assert (host.name, host.labels, host.channel) == ("h1", {"née": 'x"\\'}, "ssh")
@@ -168,7 +170,7 @@ async def test_a_host_is_what_it_was_made_as(pool: Pool):
 
 async def test_a_name_that_is_taken_makes_no_second_host(pool: Pool):
     host = await made(pool)
-    assert await hosts.create(pool, new("h1", {"role": "db"})) is None
+    assert await hosts.create(pool, new("h1", {"role": "db"}), by=TESTER) is None
     assert await fleet(pool) == {"h1": host}
 
 
@@ -177,7 +179,7 @@ async def test_a_host_that_is_not_there_is_none(pool: Pool):
 
 
 async def test_pages_follow_each_other_and_leave_nobody_out(pool: Pool):
-    await hosts.import_all(pool, [new(f"h{n}") for n in range(7)])
+    await hosts.import_all(pool, [new(f"h{n}") for n in range(7)], by=TESTER)
     names: list[str] = []
     after = 0
     while found := await hosts.page(pool, after=after, limit=3):
@@ -198,44 +200,44 @@ async def test_pages_follow_each_other_and_leave_nobody_out(pool: Pool):
 async def test_a_page_holds_only_who_is_selected(pool: Pool, selector: object, names: list[str]):
     for n in range(4):
         await made(pool, f"h{n}", {"role": ("web", "db")[n % 2]})
-    condition, parameters = to_sql(parse(selector), first=3)
-    found = await hosts.page(pool, after=0, limit=9, condition=condition, parameters=parameters)
+    found = await hosts.page(pool, parse(selector), after=0, limit=9)
     assert [host.name for host in found] == names
-    rest = await hosts.page(
-        pool, after=found[0].host_id, limit=1, condition=condition, parameters=parameters
-    )
+    rest = await hosts.page(pool, parse(selector), after=found[0].host_id, limit=1)
     assert [host.name for host in rest] == names[1:2]
+    assert await hosts.count(pool, parse(selector)) == len(names)
 
 
 async def test_a_change_changes_what_it_names_and_nothing_else(pool: Pool):
     host = await made(pool)
-    changed = await hosts.change(pool, host.host_id, version=1, address="10.0.0.9")
+    changed = await hosts.change(pool, host.host_id, version=1, address="10.0.0.9", by=TESTER)
     assert changed.outcome is HostOutcome.CHANGED
     assert changed.host == await hosts.get(pool, host.host_id)
     assert changed.host is not None
     assert (changed.host.address, changed.host.labels, changed.host.version) == ("10.0.0.9", WEB, 2)
-    emptied = await hosts.change(pool, host.host_id, version=2, labels={}, address="")
+    emptied = await hosts.change(pool, host.host_id, version=2, labels={}, address="", by=TESTER)
     assert emptied.host is not None
     assert (emptied.host.labels, emptied.host.address, emptied.host.channel) == (
         {},
         "",
         "simulated",
     )
-    moved = await hosts.change(pool, host.host_id, version=3, channel="ssh", state="DISABLED")
+    moved = await hosts.change(
+        pool, host.host_id, version=3, channel="ssh", state="DISABLED", by=TESTER
+    )
     assert moved.host is not None
     assert (moved.host.channel, moved.host.state, moved.host.version) == ("ssh", "DISABLED", 4)
 
 
 async def test_a_change_of_another_version_is_stale_and_says_how_the_host_is_now(pool: Pool):
     host = await made(pool)
-    now = (await hosts.change(pool, host.host_id, version=1, channel="ssh")).host
+    now = (await hosts.change(pool, host.host_id, version=1, channel="ssh", by=TESTER)).host
     for version in (0, 1, 3):
-        late = await hosts.change(pool, host.host_id, version=version, channel="mqtt")
+        late = await hosts.change(pool, host.host_id, version=version, channel="mqtt", by=TESTER)
         assert late == Changed(HostOutcome.STALE, now)
 
 
 async def test_a_change_of_nobody_is_unknown(pool: Pool):
-    changed = await hosts.change(pool, 1, version=1, channel="ssh")
+    changed = await hosts.change(pool, 1, version=1, channel="ssh", by=TESTER)
     assert changed == Changed(HostOutcome.UNKNOWN_HOST, None)
 
 
@@ -246,11 +248,11 @@ async def test_of_two_changes_of_one_version_one_wins(pool: Pool):
         async with holder.transaction():
             await holder.execute("SELECT FROM hosts FOR UPDATE")
             first = asyncio.create_task(
-                hosts.change(pool, host.host_id, version=1, address="first")
+                hosts.change(pool, host.host_id, version=1, address="first", by=TESTER)
             )
             await until_waiting(watcher, 1)
             second = asyncio.create_task(
-                hosts.change(pool, host.host_id, version=1, address="second")
+                hosts.change(pool, host.host_id, version=1, address="second", by=TESTER)
             )
             await until_waiting(watcher, 2)
         won, lost = await first, await second
@@ -263,7 +265,7 @@ async def test_of_two_changes_of_one_version_one_wins(pool: Pool):
 async def test_a_disabled_host_is_in_no_new_job(pool: Pool):
     host = await made(pool, "h1")
     await made(pool, "h2")
-    await hosts.change(pool, host.host_id, version=1, state="DISABLED")
+    await hosts.change(pool, host.host_id, version=1, state="DISABLED", by=TESTER)
     assert (await submitted(pool)).total == 1
     with pytest.raises(InvalidInput, match="no such hosts: h1"):
         await submitted(pool, "two", ["h1"])
@@ -275,25 +277,27 @@ async def test_a_disabled_host_is_in_no_new_job(pool: Pool):
 async def test_a_host_without_a_past_goes_with_its_blocks(pool: Pool):
     host = await made(pool)
     await block(pool, host.host_id, "PING")
-    gone = await hosts.delete(pool, host.host_id, version=2)
+    gone = await hosts.delete(pool, host.host_id, version=2, by=TESTER)
     assert gone == Changed(HostOutcome.DELETED, None)
     assert await hosts.get(pool, host.host_id) is None
     assert await hosts.blocks_page(pool, limit=10) == []
-    again = await hosts.delete(pool, host.host_id, version=1)
+    again = await hosts.delete(pool, host.host_id, version=1, by=TESTER)
     assert again == Changed(HostOutcome.UNKNOWN_HOST, None)
 
 
 async def test_a_host_with_a_past_stays(pool: Pool):
     host = await made(pool)
     await submitted(pool)
-    kept = await hosts.delete(pool, host.host_id, version=1)
+    kept = await hosts.delete(pool, host.host_id, version=1, by=TESTER)
     assert kept == Changed(HostOutcome.IN_USE, host)
 
 
 async def test_a_host_that_has_changed_is_not_deleted_by_who_saw_it_before(pool: Pool):
     host = await made(pool)
-    now = (await hosts.change(pool, host.host_id, version=1, address="elsewhere")).host
-    assert await hosts.delete(pool, host.host_id, version=1) == Changed(HostOutcome.STALE, now)
+    now = (await hosts.change(pool, host.host_id, version=1, address="elsewhere", by=TESTER)).host
+    assert await hosts.delete(pool, host.host_id, version=1, by=TESTER) == Changed(
+        HostOutcome.STALE, now
+    )
 
 
 async def test_a_host_that_a_job_is_being_made_for_is_not_deleted(pool: Pool):
@@ -309,7 +313,7 @@ async def test_a_host_that_a_job_is_being_made_for_is_not_deleted(pool: Pool):
         )
         job = asyncio.create_task(submitted(pool))
         await until_waiting(watcher, 1)
-        deletion = asyncio.create_task(hosts.delete(pool, host.host_id, version=1))
+        deletion = asyncio.create_task(hosts.delete(pool, host.host_id, version=1, by=TESTER))
         await until_waiting(watcher, 2)
         await other.rollback()
         assert (await job).total == 1
@@ -323,7 +327,7 @@ async def test_a_job_that_comes_while_a_host_is_deleted_does_not_find_it(pool: P
     async with pool.acquire() as holder, pool.acquire() as watcher:
         async with holder.transaction():
             await holder.execute("SELECT FROM hosts WHERE name = 'gone' FOR UPDATE")
-            deletion = asyncio.create_task(hosts.delete(pool, host.host_id, version=1))
+            deletion = asyncio.create_task(hosts.delete(pool, host.host_id, version=1, by=TESTER))
             await until_waiting(watcher, 1)
             job = asyncio.create_task(submitted(pool))
             await until_waiting(watcher, 2)
@@ -355,9 +359,9 @@ async def test_whoever_saw_the_host_before_neither_blocks_nor_lifts(pool: Pool):
     await block(pool, host.host_id, "PING", reason="a")
     rule: dict[str, Any] = {"reason": "b", "owner": "", "expires_at": None}
     for late in (
-        await hosts.block(pool, host.host_id, "PING", version=1, **rule),
-        await hosts.block(pool, host.host_id, "DEPLOY", version=3, **rule),
-        await hosts.unblock(pool, host.host_id, "PING", version=1),
+        await hosts.block(pool, host.host_id, "PING", version=1, **rule, by=TESTER),
+        await hosts.block(pool, host.host_id, "DEPLOY", version=3, **rule, by=TESTER),
+        await hosts.unblock(pool, host.host_id, "PING", version=1, by=TESTER),
     ):
         assert late == Ruled(HostOutcome.STALE, 2)
     (left,) = await hosts.blocks_of(pool, host.host_id)
@@ -367,10 +371,10 @@ async def test_whoever_saw_the_host_before_neither_blocks_nor_lifts(pool: Pool):
 async def test_a_rule_for_many_hosts_gives_those_a_version_that_it_changes(pool: Pool):
     one, two, other = [await made(pool, name) for name in ("h1", "h2", "other")]
     chosen = parse(["h1", "h2"])
-    await hosts.block_chosen(pool, chosen, "PING", reason="", owner="", expires_at=None)
+    await hosts.block_chosen(pool, chosen, "PING", reason="", owner="", expires_at=None, by=TESTER)
     assert await versions(pool, one, two, other) == [2, 2, 1]
     await unblock(pool, one.host_id, "PING")
-    await hosts.lift_chosen(pool, parse("all"), "PING")
+    await hosts.lift_chosen(pool, parse("all"), "PING", by=TESTER)
     assert await versions(pool, one, two, other) == [3, 3, 1]
 
 
@@ -380,7 +384,9 @@ async def test_of_a_block_and_a_change_that_saw_one_version_one_wins(pool: Pool)
     async with pool.acquire() as holder, pool.acquire() as watcher:
         async with holder.transaction():
             await holder.execute("SELECT FROM hosts FOR UPDATE")
-            first = asyncio.create_task(hosts.change(pool, host.host_id, version=1, address="x"))
+            first = asyncio.create_task(
+                hosts.change(pool, host.host_id, version=1, address="x", by=TESTER)
+            )
             await until_waiting(watcher, 1)
             second = asyncio.create_task(block(pool, host.host_id, "PING"))
             await until_waiting(watcher, 2)
@@ -398,9 +404,11 @@ async def test_an_import_and_a_rule_for_many_hosts_do_not_wait_in_a_circle(pool:
     async with pool.acquire() as holder, pool.acquire() as watcher:
         async with holder.transaction():
             await holder.execute("SELECT FROM hosts WHERE name = 'b' FOR UPDATE")
-            first = asyncio.create_task(hosts.import_all(pool, wanted))
+            first = asyncio.create_task(hosts.import_all(pool, wanted, by=TESTER))
             await until_waiting(watcher, 1)
-            second = asyncio.create_task(hosts.block_chosen(pool, parse("all"), "PING", **rule))
+            second = asyncio.create_task(
+                hosts.block_chosen(pool, parse("all"), "PING", **rule, by=TESTER)
+            )
             await until_waiting(watcher, 2)
         assert (await first).changed == 3
         assert (await second).hosts == 3
@@ -435,8 +443,8 @@ async def test_a_block_that_has_expired_is_shown_as_no_longer_in_force(pool: Poo
 async def test_nobody_is_blocked_on_a_host_that_is_not_there(pool: Pool):
     rule: dict[str, Any] = {"reason": "", "owner": "", "expires_at": None}
     nobody = Ruled(HostOutcome.UNKNOWN_HOST, None)
-    assert await hosts.block(pool, 1, "PING", version=1, **rule) == nobody
-    assert await hosts.unblock(pool, 1, "PING", version=1) == nobody
+    assert await hosts.block(pool, 1, "PING", version=1, **rule, by=TESTER) == nobody
+    assert await hosts.unblock(pool, 1, "PING", version=1, by=TESTER) == nobody
 
 
 async def test_a_host_that_is_deleted_while_it_is_blocked_is_not_there(pool: Pool):
@@ -480,11 +488,12 @@ async def test_a_command_type_is_put_changed_and_deleted(pool: Pool):
             read_only=wanted.read_only,
             timeout_s=wanted.timeout_s,
             max_retries=wanted.max_retries,
+            by=TESTER,
         )
         assert put == wanted == await hosts.get_type(pool, "A")
     assert [found.name for found in await hosts.types(pool)] == ["A", *names]
-    assert await hosts.delete_type(pool, "A") is True
-    assert await hosts.delete_type(pool, "A") is False
+    assert await hosts.delete_type(pool, "A", by=TESTER) is True
+    assert await hosts.delete_type(pool, "A", by=TESTER) is False
     assert await hosts.get_type(pool, "A") is None
 
 
@@ -492,7 +501,7 @@ async def test_a_job_outlives_its_command_type(pool: Pool):
     """It has taken what it needs; only new ones are refused."""
     await made(pool)
     job = await submitted(pool)
-    assert await hosts.delete_type(pool, "PING") is True
+    assert await hosts.delete_type(pool, "PING", by=TESTER) is True
     assert len(await jobs.plan(pool, job.job_id, batch=10)) == 1
     assert (await submitted(pool)).duplicate
     with pytest.raises(InvalidInput, match="'PING' is not one of"):

@@ -19,6 +19,7 @@ from onward.service.serving import services
 from onward.store import orders
 from onward.wiring import Onward
 from tests.api.conftest import calling
+from tests.present import TESTER
 from tests.trading.bank import books, judge
 from tests.trading.bank.clients import Client, Person
 from tests.trading.bank.lines import Answer
@@ -79,7 +80,7 @@ async def day(opened: Onward) -> Written:
     async with AsyncExitStack() as stack:
         clients = {}
         for name, role in (("ann", "trader"), ("bob", "trader"), ("root", "admin")):
-            _, key = await found.keys.make(name, person=name, role=role, by="test")
+            _, key = await found.keys.make(name, person=name, role=role, by=TESTER)
             caller = await stack.enter_async_context(
                 calling(app, {"Authorization": f"Bearer {key}"})
             )

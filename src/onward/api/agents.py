@@ -7,17 +7,18 @@ import time
 from datetime import datetime
 from typing import Annotated, Final
 
-from fastapi import Request
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 
 from onward.api import paging
 from onward.api.hosts import UNKNOWN_HOST, unknown_host
 from onward.api.models import Model
-from onward.api.paging import Cursor, Id, Limit
+from onward.api.paging import ID_MAX, Cursor, Id, Limit
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Calling, Serving
+from onward.api.services import Doing, Serving
+from onward.api.tracing import request_id_of
 from onward.api.tries import Tries
 from onward.channels.agent.wire import Close
 from onward.fleet import agents as fleet
@@ -113,9 +114,14 @@ async def enrol_agent(wanted: Exchange, request: Request, services: Serving) -> 
     """Exchange a token for the key of its host."""
     tries: Tries = request.app.state.tries
     where = request.client.host if request.client else ""
-    if (wait_s := tries.wait_s(where)) > 0:
-        raise _too_many(wait_s)
-    enrolled = await fleet.enrol(services.pool, services.keyring, wanted.token, nonce=wanted.nonce)
+    tries.refuse(where, "tokens that are good for nothing")
+    enrolled = await fleet.enrol(
+        services.pool,
+        services.keyring,
+        wanted.token,
+        nonce=wanted.nonce,
+        request_id=request_id_of(request),
+    )
     if enrolled is None:
         tries.failed(where)
         raise Problem(
@@ -138,15 +144,23 @@ async def enrol_agent(wanted: Exchange, request: Request, services: Serving) -> 
 
 
 @agents.get("", **needs(Permission.READ))
-async def list_agents(services: Serving, limit: Limit = 100, cursor: Cursor = None) -> AgentPage:
+async def list_agents(
+    services: Serving,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    host_id: Annotated[int | None, Query(ge=1, le=ID_MAX, description="Only that of this.")] = None,
+) -> AgentPage:
     """List the agents that have ever been connected, and whether they are."""
     position = paging.decode_ids(_LIST, cursor, length=1)
+    after = position[0] if position else 0
     found = await store.page(
         services.pool,
-        after=position[0] if position else 0,
-        limit=limit + 1,
+        after=after if host_id is None else max(after, host_id - 1),
+        limit=limit + 1 if host_id is None else 1,
         lost_after_s=services.settings.worker_lost_after_s,
     )
+    if host_id is not None:
+        found = [agent for agent in found if agent.host_id == host_id]
     page = found[:limit]
     return AgentPage(
         items=[Agent.model_validate(agent._asdict()) for agent in page],
@@ -158,12 +172,10 @@ async def list_agents(services: Serving, limit: Limit = 100, cursor: Cursor = No
     "/{host_id}/enrolment", status_code=201, **needs(Permission.ADMIN, responses=UNKNOWN_HOST)
 )
 async def make_enrolment(
-    host_id: Id, caller: Calling, services: Serving, wanted: NewToken | None = None
+    host_id: Id, by: Doing, services: Serving, wanted: NewToken | None = None
 ) -> MadeToken:
     """Make a token for the agent of a host, in place of any former one; it is shown only here."""
-    made = await fleet.make_token(
-        services.pool, host_id, by=caller.person, ttl_s=(wanted or NewToken()).ttl_s
-    )
+    made = await fleet.make_token(services.pool, host_id, by=by, ttl_s=(wanted or NewToken()).ttl_s)
     if made is None:
         raise unknown_host()
     return MadeToken(host_id=host_id, token=made.token, expires_at=made.expires_at)
@@ -172,9 +184,9 @@ async def make_enrolment(
 @of_host.delete(
     "/{host_id}/key", status_code=204, **needs(Permission.ADMIN, responses=UNKNOWN_HOST)
 )
-async def take_key(host_id: Id, services: Serving) -> None:
+async def take_key(host_id: Id, by: Doing, services: Serving) -> None:
     """Make the key of a host worthless, and its token too; whoever is connected with it goes."""
-    if not await fleet.take_key(services.pool, host_id):
+    if not await fleet.take_key(services.pool, host_id, by=by):
         raise unknown_host()
     services.hub.dismiss(host_id, Close.REVOKED, "the key of this host has been taken from it")
 
@@ -187,7 +199,7 @@ async def take_key(host_id: Id, services: Serving) -> None:
         responses={**UNKNOWN_HOST, 409: problem_response("The host is not reached over MQTT")},
     ),
 )
-async def make_node_key(host_id: Id, services: Serving) -> MadeNodeKey:
+async def make_node_key(host_id: Id, by: Doing, services: Serving) -> MadeNodeKey:
     """Make a key for the node of a host, in place of any former one; it is shown only here."""
     host = await hosts.get(services.pool, host_id)
     if host is None:
@@ -199,17 +211,7 @@ async def make_node_key(host_id: Id, services: Serving) -> MadeNodeKey:
             "The host is not reached over MQTT",
             "Only nodes are given a key; an agent exchanges a token for its own.",
         )
-    key = await fleet.make_node_key(services.pool, services.keyring, host_id)
+    key = await fleet.make_node_key(services.pool, services.keyring, host_id, by=by)
     if key is None:
         raise unknown_host()
     return MadeNodeKey(host_id=host_id, key=key.hex())
-
-
-def _too_many(wait_s: float) -> Problem:
-    return Problem(
-        429,
-        "too-many-tries",
-        "Too many tokens that are good for nothing",
-        "They came from the address of this caller: wait a moment.",
-        headers={"Retry-After": str(int(wait_s) + 1)},
-    )

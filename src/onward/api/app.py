@@ -26,6 +26,7 @@ from onward.api.sockets import sockets
 from onward.api.tries import Tries
 from onward.errors import InvariantBroken, OnwardError
 from onward.fleet.follow import Feed
+from onward.fleet.overview import Overview
 from onward.fleet.ready import Readiness
 
 
@@ -77,10 +78,12 @@ def create_app(
     app.state.patience = Patience(services.settings.body_timeout_s)
     app.state.feed = Feed(services.pool)
     app.state.readiness = Readiness(services.pool, services.settings)
+    app.state.overview = Overview(services.pool, services.settings)
     app.state.signatures = Signatures(
         secrets_of(services.settings), pool=services.pool, clock=clock
     )
     app.state.tries = Tries()
+    app.state.logins = Tries()
     # Also for whoever adds a route to the application itself.
     app.router.route_class = Route
     app.router.routes.extend(_routes(routers))

@@ -1,21 +1,25 @@
-"""Who calls: the key in the `Authorization` header, and what its role lets it do."""
+"""Who calls, and what the role of their key lets them do.
+
+The key is in the `Authorization` header, or was shown by the browser whose cookie came instead.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
-from typing import Final
 
 from starlette.types import Scope
 
+from onward.api import cookies
 from onward.api.permissions import GRANTS, Permission, Role
-from onward.api.problems import Problem
+from onward.api.problems import Problem, unauthorized
 from onward.store.keys import Keys, KnownKey
+from onward.store.sessions import Session, Sessions
 
 # Keys that we make are `onw_` and 43 characters; one from the environment may look otherwise.
 _BEARER = re.compile(rb"bearer +([!-~]{32,255})", re.IGNORECASE).fullmatch
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="onward"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +30,18 @@ class Caller:
     name: str
     person: str
     role: Role
+    session_until: datetime | None = None  # when the session ends, for a browser that has one
 
     def may(self, permission: Permission) -> bool:
         """Say whether the role of the caller grants a permission."""
-        return permission in GRANTS[self.role]
+        return permission is Permission.ANY or permission in GRANTS[self.role]
 
 
-async def caller_by_key(scope: Scope, keys: Keys) -> Caller:
-    """Return whose key the request carries, or refuse it with 401."""
+async def caller_of(scope: Scope, keys: Keys, sessions: Sessions) -> Caller:
+    """Return who makes a request, or refuse it with 401. Of a key and a cookie, the key counts."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     if not given:
-        raise unauthorized("key-missing", "Send your key as `Authorization: Bearer onw_...`.")
+        return await _by_cookie(scope, sessions)
     # Of two headers, a proxy and we might believe different ones.
     found = _BEARER(given[0]) if len(given) == 1 else None
     if found is None:
@@ -45,6 +50,24 @@ async def caller_by_key(scope: Scope, keys: Keys) -> Caller:
     if key is None:
         raise unauthorized("key-unknown", "This key is not known, or has been revoked.")
     return _caller(key)
+
+
+async def _by_cookie(scope: Scope, sessions: Sessions) -> Caller:
+    secret = cookies.secret_of(scope)
+    if secret is None:
+        raise unauthorized("key-missing", "Send your key as `Authorization: Bearer onw_...`.")
+    session = await sessions.find(secret)
+    if session is None:
+        raise unauthorized(
+            "session-unknown",
+            "The session has ended, or its key has been revoked: log in again.",
+        )
+    return caller_in(session)
+
+
+def caller_in(session: Session) -> Caller:
+    """Return whose session it is."""
+    return replace(_caller(session.key), session_until=session.expires_at)
 
 
 @lru_cache(maxsize=1_024)
@@ -62,8 +85,3 @@ def require(caller: Caller, permission: Permission) -> None:
             f"It takes the permission `{permission}`, which the role `{caller.role}` has not.",
             extra={"permission": permission.value, "role": caller.role.value},
         )
-
-
-def unauthorized(code: str, detail: str) -> Problem:
-    """Make the refusal of somebody who has not shown who they are."""
-    return Problem(401, code, "The caller is not known", detail, headers=_CHALLENGE)

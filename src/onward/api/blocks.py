@@ -18,7 +18,7 @@ from onward.api.paging import Cursor, Id, Limit
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Calling, Services, Serving
+from onward.api.services import Doing, Services, Serving
 from onward.core.selectors import describe, parse
 from onward.errors import InvalidInput
 from onward.fleet.hosts import BLOCK_MAX, expiry, type_name
@@ -115,7 +115,7 @@ async def block_host(
     rule: Rule,
     seen: SeenHost,
     response: Response,
-    caller: Calling,
+    by: Doing,
     services: Serving,
 ) -> Block:
     """Forbid a command type on a host, in place of any former block. What runs already goes on."""
@@ -126,8 +126,9 @@ async def block_host(
         known,
         version=seen.version,
         reason=rule.reason,
-        owner=rule.owner or caller.person,
+        owner=rule.owner or by.name,
         expires_at=_expiry(rule),
+        by=by,
     )
     if made.block is None or made.version is None:
         raise _refusal(made, seen)
@@ -142,11 +143,16 @@ async def block_host(
     **HOST.on(needs(Permission.MANAGE, responses=_UNKNOWN)),
 )
 async def unblock_host(
-    host_id: Id, command_type: str, seen: SeenHost, response: Response, services: Serving
+    host_id: Id,
+    command_type: str,
+    seen: SeenHost,
+    response: Response,
+    by: Doing,
+    services: Serving,
 ) -> None:
     """Allow a command type on a host again."""
     checked = type_name("command_type", command_type)
-    lifted = await store.unblock(services.pool, host_id, checked, version=seen.version)
+    lifted = await store.unblock(services.pool, host_id, checked, version=seen.version, by=by)
     if lifted.outcome is not HostOutcome.CHANGED or lifted.version is None:
         raise _refusal(lifted, seen)
     services.attendance.nudge()
@@ -174,7 +180,7 @@ async def list_blocks(services: Serving, limit: Limit = 100, cursor: Cursor = No
 
 
 @blocks.post("", **needs(Permission.MANAGE))
-async def block_hosts(rules: Rules, caller: Calling, services: Serving) -> Blocked:
+async def block_hosts(rules: Rules, by: Doing, services: Serving) -> Blocked:
     """Forbid a command type on every host that a selector matches, disabled ones too."""
     selector = parse(rules.selector)
     known = await _known_type(services, rules.command_type)
@@ -183,8 +189,9 @@ async def block_hosts(rules: Rules, caller: Calling, services: Serving) -> Block
         selector,
         known,
         reason=rules.reason,
-        owner=rules.owner or caller.person,
+        owner=rules.owner or by.name,
         expires_at=_expiry(rules),
+        by=by,
     )
     refuse_no_hosts(chosen.missing, chosen.hosts)
     services.attendance.nudge()
@@ -192,11 +199,11 @@ async def block_hosts(rules: Rules, caller: Calling, services: Serving) -> Block
 
 
 @blocks.post("/lift", **needs(Permission.MANAGE))
-async def lift_blocks(wanted: Lift, services: Serving) -> Lifted:
+async def lift_blocks(wanted: Lift, by: Doing, services: Serving) -> Lifted:
     """Allow a command type again on every host that a selector matches."""
     selector = parse(wanted.selector)
     checked = type_name("command_type", wanted.command_type)
-    chosen = await store.lift_chosen(services.pool, selector, checked)
+    chosen = await store.lift_chosen(services.pool, selector, checked, by=by)
     refuse_no_hosts(chosen.missing, chosen.hosts)
     services.attendance.nudge()
     return Lifted(

@@ -15,7 +15,7 @@ from onward.api.paging import Cursor, Limit
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Serving
+from onward.api.services import Doing, Serving
 from onward.channels.program import ARGUMENTS_MAX, check_masked, check_template
 from onward.errors import InvalidInput
 from onward.fleet.hosts import type_name
@@ -109,20 +109,22 @@ async def get_command_type(name: str, services: Serving) -> CommandType:
 
 
 @command_types.put("/{name}", **needs(Permission.ADMIN))
-async def put_command_type(name: str, wanted: CommandTypeBody, services: Serving) -> CommandType:
+async def put_command_type(
+    name: str, wanted: CommandTypeBody, by: Doing, services: Serving
+) -> CommandType:
     """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
     checked = type_name("name", name)
     if wanted.argv is not None:
         check_template(wanted.argv, wanted.masked)
         inputs.json_value("argv", wanted.argv, max_bytes=services.settings.payload_max_bytes)
     check_masked(wanted.masked)
-    return _shown(await store.put_type(services.pool, checked, **wanted.model_dump()))
+    return _shown(await store.put_type(services.pool, checked, **wanted.model_dump(), by=by))
 
 
 @command_types.delete("/{name}", status_code=204, **needs(Permission.ADMIN, responses=_UNKNOWN))
-async def delete_command_type(name: str, services: Serving) -> None:
+async def delete_command_type(name: str, by: Doing, services: Serving) -> None:
     """Delete a command type. Its jobs run to their end, and blocks on its name stay."""
-    if not await store.delete_type(services.pool, type_name("name", name)):
+    if not await store.delete_type(services.pool, type_name("name", name), by=by):
         raise _unknown()
 
 

@@ -217,13 +217,20 @@ async def list_commands(
     cursor: Cursor = None,
     lifecycle: Annotated[str | None, Query(description=f"Only of {_NAMES}.")] = None,
     node: Annotated[str | None, Query(description="Only for this node.")] = None,
+    status: Annotated[
+        str | None, Query(description="Only in this status of its lifecycle.")
+    ] = None,
 ) -> CommandPage:
-    """List commands, the newest first. Follow `next_cursor` to the end, also past short pages."""
+    """List commands, the newest first. Follow `next_cursor` to the end, also past short pages.
+
+    With a filter, a page looks at 50,000 commands at most, so that it may be short.
+    """
     position = paging.decode(_LIST, cursor)
     found = await services.commands.page(
         limit=limit,
         lifecycle=None if lifecycle is None else lifecycle_named(lifecycle).name,
         node=None if node is None else inputs.name("node", node, empty=True),
+        status=None if status is None else _status(status, lifecycle),
         **({"before": inputs.command_id(position[0])} if position else {}),
     )
     return CommandPage(
@@ -293,6 +300,14 @@ async def record_event(cmd_id: InPath, said: Said, caller: Calling, services: Se
     if answer.record is None:
         raise unknown_command()
     return verdict(answer)
+
+
+def _status(status: str, lifecycle: str | None) -> str:
+    tables = LIFECYCLES.values() if lifecycle is None else [lifecycle_named(lifecycle)]
+    known = dict.fromkeys(str(state) for table in tables for state in table.states)
+    if status not in known:
+        raise InvalidInput("status", f"is not one of {', '.join(known)}")
+    return status
 
 
 def _event(services: Services, cmd_id: str, said: Said, *, by: str, field: str = "") -> Event:

@@ -9,6 +9,7 @@ from typing import Final
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
+from onward.api.cookies import NAME, PAGE
 from onward.api.permissions import Permission, needs
 from onward.api.problems import Problem
 from onward.api.routing import router
@@ -87,6 +88,12 @@ SCHEMAS: Final[dict[str, object]] = {
 }
 SECURITY: Final[dict[str, object]] = {
     "key": {"type": "http", "scheme": "bearer", "description": "`onw_...`, as it was shown once."},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": NAME,
+        "description": f"Of a browser that has logged in; counts only with `{PAGE}: 1`.",
+    },
     "webhook": {
         "type": "apiKey",
         "in": "header",

@@ -4,37 +4,45 @@ Every event carries an id, and the stream can be resumed after any of them: the 
 `Last-Event-ID` (which browsers send by themselves) or `?after=` names the last one that was heard.
 What comes then is everything after it, once. The same positions lead through the pages of
 `/events/page`, for callers who would rather ask.
+
+Whoever shows thousands of changes a second asks for them by the batch: what is told together is one
+event then, with one id.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI, Header, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 
-from onward.api import paging
-from onward.api.auth import caller_by_key, require
+from onward.api.auth import caller_of, require
 from onward.api.event_stream import EventStream, Write
 from onward.api.paging import Limit
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import RETRY_AFTER_S, Problem
 from onward.api.routing import router
 from onward.api.services import Services, Serving
-from onward.core.lifecycles import EXECUTION
-from onward.errors import InvalidInput, ServerProblem
+from onward.api.telling import (
+    BATCHED,
+    Changed,
+    Kind,
+    changed,
+    in_one,
+    one_by_one,
+    position_id,
+    read_position,
+)
+from onward.errors import ServerProblem
 from onward.fleet.follow import Feed, Listener
 from onward.store import changes
 from onward.store.changes import KINDS, Change, Position
 
-_POSITION: Final = "changes"
 _STREAMS_MAX: Final = 1_000
 _KEEP_ALIVE_S: Final = 15.0
 _RETRY_MS: Final = 2_000
@@ -42,30 +50,7 @@ _AGAIN_S: Final = 1.0  # until a server that is away is asked again
 _READINGS: Final = 20  # that one page may take
 _GONE: Final = {410: problem_response("The position is too old, or of another database")}
 
-Kind = Literal["job", "execution", "command"]
-
 events = router("/events", "events")
-
-
-class Changed(BaseModel):
-    """Something that changed: a job, an execution, or a command that travels by itself."""
-
-    kind: Kind
-    at: datetime
-    job_id: int | None = Field(description="Of a job or an execution.", examples=[17])
-    execution_id: int | None = Field(description="Of an execution.", examples=[812])
-    host_id: int | None = Field(description="Of an execution.", examples=[4])
-    cmd_id: str | None = Field(description="Of a command.")
-    event: str = Field(examples=["succeed"])
-    status: str | None = Field(
-        description="What it became; jobs have none of their own.",
-        examples=[str(EXECUTION.moves["succeed"].target)],
-    )
-    seq: int = Field(
-        description="Which of two changes of one thing came later: the one with the higher number. "
-        "They may be told the other way round.",
-        examples=[40_112],
-    )
 
 
 class ChangePage(BaseModel):
@@ -115,6 +100,13 @@ LastEventId = Annotated[
     str | None,
     Header(alias="Last-Event-ID", description="As `after`, and stronger: browsers send it."),
 ]
+Batched = Annotated[
+    bool,
+    Query(
+        description="Tell what comes together in one event. Its `data` is a list of changes, each "
+        f"of them as [{', '.join(BATCHED)}]."
+    ),
+]
 
 
 @events.get(
@@ -136,6 +128,8 @@ async def stream_events(
     wanted: Wanted,
     after: After = None,
     last_event_id: LastEventId = None,
+    *,
+    batch: Batched = False,
 ) -> Response:
     """Stream what changes, as server-sent events.
 
@@ -152,7 +146,7 @@ async def stream_events(
             f"This process tells at most {_STREAMS_MAX} at once; try again, or ask for pages.",
             headers={"Retry-After": str(RETRY_AFTER_S)},
         )
-    stream = _Stream(request, services, feed, wanted)
+    stream = _Stream(request, services, feed, wanted, in_one if batch else one_by_one)
 
     async def tell(write: Write) -> None:
         async with feed.listen(position) as listener:
@@ -181,7 +175,7 @@ async def list_events(
     if len(found) > limit:
         position = found[limit - 1].position
     return ChangePage(
-        items=[_changed(change) for change in found[:limit]], next_cursor=_id(position)
+        items=[changed(change) for change in found[:limit]], next_cursor=position_id(position)
     )
 
 
@@ -200,26 +194,34 @@ def end_streams(app: FastAPI) -> None:
 class _Stream:
     """What one caller is told."""
 
-    def __init__(self, request: Request, services: Services, feed: Feed, wanted: Filter) -> None:
+    def __init__(
+        self,
+        request: Request,
+        services: Services,
+        feed: Feed,
+        wanted: Filter,
+        written: Callable[[Sequence[Change], Position], bytes],
+    ) -> None:
         self._scope = request.scope
         self._services = services
         self._feed = feed
         self._wanted = wanted
+        self._written = written
 
     async def tell(self, listener: Listener, write: Write) -> None:
         """Tell everything that is wanted, and sometimes only that we are still here."""
-        await write(f"retry: {_RETRY_MS}\nid: {_id(listener.position)}\n\n".encode())
+        await write(f"retry: {_RETRY_MS}\nid: {position_id(listener.position)}\n\n".encode())
         written_at = time.monotonic()
         while not self._feed.closed.is_set():
             left_s = written_at + _KEEP_ALIVE_S - time.monotonic()
             found = await self._next(listener, max(left_s, 0.0))
             if not await self._may_hear():
                 return
-            told = b"".join(map(_event, self._wanted.of(found)))
+            told = self._written(self._wanted.of(found), listener.position)
             if not told and time.monotonic() < written_at + _KEEP_ALIVE_S:
                 continue
             # An id without data is no event, but the caller knows from where to go on.
-            await write(told or f": still here\nid: {_id(listener.position)}\n\n".encode())
+            await write(told or f": still here\nid: {position_id(listener.position)}\n\n".encode())
             written_at = time.monotonic()
 
     async def _next(self, listener: Listener, wait_s: float) -> Sequence[Change]:
@@ -231,10 +233,12 @@ class _Stream:
             return ()
 
     async def _may_hear(self) -> bool:
-        """Ask again whose key it is: it may have been revoked since."""
+        """Ask again who listens: their key may have been revoked since, or they have logged out."""
+        services = self._services
         while True:
             try:
-                require(await caller_by_key(self._scope, self._services.keys), Permission.READ)
+                caller = await caller_of(self._scope, services.keys, services.sessions)
+                require(caller, Permission.READ)
             except Problem:
                 return False
             except ServerProblem:
@@ -247,7 +251,7 @@ async def _position(services: Services, told: str | None) -> Position:
     """Return where to go on; refuse a position that leads nowhere."""
     if told is None:
         return await changes.horizon(services.pool)
-    position = _read(told)
+    position = read_position(told)
     if not await changes.can_go_on(services.pool, position):
         raise Problem(
             410,
@@ -257,33 +261,3 @@ async def _position(services: Services, told: str | None) -> Position:
             "without a position.",
         )
     return position
-
-
-def _read(told: str) -> Position:
-    try:
-        numbers = paging.decode_ids(_POSITION, told, length=len(Position._fields))
-    except InvalidInput:
-        numbers = None
-    if numbers is None or min(numbers) < 0:
-        raise InvalidInput("after", "is not an id that this stream has given; begin without one")
-    return Position(*numbers)
-
-
-def _id(position: Position) -> str:
-    return paging.encode(_POSITION, position)
-
-
-# Once for all who listen.
-@lru_cache(maxsize=4_096)
-def _event(change: Change) -> bytes:
-    return f"id: {_id(change.position)}\ndata: {_changed(change).model_dump_json()}\n\n".encode()
-
-
-def _changed(change: Change) -> Changed:
-    return Changed.model_validate(
-        {
-            **change._asdict(),
-            "kind": KINDS[change.kind - 1],
-            "cmd_id": None if change.cmd_id is None else str(change.cmd_id),
-        }
-    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from fastapi import Query
+from fastapi import Depends, Query
 from pydantic import BaseModel, Field
 
 from onward.api import paging
@@ -18,12 +18,14 @@ from onward.api.services import Services, Serving
 from onward.core.lifecycles import EXECUTION
 from onward.errors import InvalidInput
 from onward.fleet.why import Reason, why
-from onward.store import browse, logs
-from onward.store.browse import Row
+from onward.store import browse, inputs, logs
+from onward.store.browse import Row, Wanted
+from onward.store.inputs import NAME_MAX
 
 _EXPLAINED: Final = 100  # events that come along with an explanation
 _UNKNOWN = {404: problem_response("There is no such execution")}
 _STATUSES: Final = tuple(map(str, EXECUTION.states))
+_NOTHING: Final = "none"  # what stands for the digest of what printed nothing
 _SHOWN: Final = str(EXECUTION.moves["fail"].target)  # the status of the examples
 
 executions = router("/executions", "executions")
@@ -54,6 +56,10 @@ class Execution(BaseModel):
     )
     exit_code: int | None = Field(examples=[1])
     error: str | None = Field(examples=["connection reset by peer"])
+    output: str | None = Field(
+        description="A digest of what the last attempt printed; `null` if that is nothing.",
+        examples=["5b2b1f6f1c8f4ab0a1a3c2de9f0c7d11"],
+    )
     late_result: dict[str, Any] | None = Field(
         description="What the host said when it was too late to change the status."
     )
@@ -67,6 +73,12 @@ class ExecutionPage(BaseModel):
 
     items: list[Execution]
     next_cursor: str | None
+
+
+class CountedExecutions(ExecutionPage):
+    """A page of executions, and how many there are on all pages, if that was asked."""
+
+    count: int = Field(default=0, description="Only with `count=true`.", examples=[1])
 
 
 class ExecutionEvent(BaseModel):
@@ -209,6 +221,41 @@ def checked_statuses(wanted: Sequence[str] | None) -> Sequence[str]:
         if status not in _STATUSES:
             raise InvalidInput("status", f"is not one of {', '.join(_STATUSES)}")
     return wanted or ()
+
+
+async def _wanted(
+    status: StatusFilter = None,
+    cause: Annotated[
+        str | None, Query(max_length=NAME_MAX, description="Only those that this went wrong with.")
+    ] = None,
+    exit_code: Annotated[int | None, Query(ge=-(2**31), le=2**31 - 1)] = None,
+    output: Annotated[
+        str | None,
+        Query(
+            pattern=f"^([0-9a-f]{{32}}|{_NOTHING})$",
+            description=f"Only those that printed this, by its digest; `{_NOTHING}`: nothing.",
+        ),
+    ] = None,
+    late: Annotated[
+        bool | None, Query(description="Only those that have a late result, or have none.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        Query(min_length=1, max_length=NAME_MAX, description="Only where this is in the name."),
+    ] = None,
+) -> Wanted:
+    digest = None if output is None else bytes.fromhex("" if output == _NOTHING else output)
+    return Wanted(
+        checked_statuses(status),
+        cause=None if cause is None else inputs.text("cause", cause),
+        exit_code=exit_code,
+        output=digest,
+        late=late,
+        host=None if host is None else inputs.text("host", host),
+    )
+
+
+WantedExecutions = Annotated[Wanted, Depends(_wanted)]
 
 
 async def _row(services: Services, execution_id: int) -> Row:

@@ -18,7 +18,9 @@ from typing import Final
 from onward.errors import InvalidInput
 from onward.settings import Settings
 from onward.store import keys
+from onward.store.audit import Doer
 from onward.store.database import Connection, Pool, answering
+from onward.store.keys import Key
 
 FROM_ENVIRONMENT: Final = "ONWARD_ADMIN_KEY"
 FILE: Final = "admin-key"
@@ -53,15 +55,15 @@ async def first_key(pool: Pool, settings: Settings) -> FirstKey | None:
 
 async def _install(connection: Connection, key: str) -> None:
     digest = keys.hashed(key.encode())
-    await connection.execute(keys.SQL["install"], FROM_ENVIRONMENT, digest)
-    await connection.execute(keys.SQL["replace"], FROM_ENVIRONMENT, digest)
+    by = Doer("environment")
+    for deed, query in (("make", "install"), ("revoke", "replace")):
+        for row in await connection.fetch(keys.SQL[query], FROM_ENVIRONMENT, digest):
+            await keys.noted(connection, by, deed, Key(*row))
 
 
 async def _make(connection: Connection, path: Path) -> FirstKey:
-    key = keys.new_key()
-    await connection.fetchrow(
-        keys.SQL["make"], FILE, "admin", "admin", keys.hashed(key.encode()), "first start"
-    )
+    by = Doer("first start")
+    _, key = await keys.make(connection, FILE, person="admin", role="admin", by=by)
     # Written before the COMMIT: a file that opens nothing is replaced by the next start, but a key
     # that nobody has read would lock everybody out.
     try:

@@ -12,12 +12,12 @@ from onward.api import conditional, paging
 from onward.api.conditional import Guard, Seen
 from onward.api.executions import ExecutionPage, StatusFilter, checked_statuses, execution_page
 from onward.api.models import Model, Name
-from onward.api.paging import Cursor, Id, Limit, id_of
+from onward.api.paging import Counting, Cursor, Id, Limit, id_of
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Services, Serving, services_of
-from onward.core.selectors import parse, to_sql
+from onward.api.services import Doing, Services, Serving, services_of
+from onward.core.selectors import parse
 from onward.errors import InvalidInput
 from onward.fleet.hosts import (
     ADDRESS_MAX,
@@ -27,9 +27,10 @@ from onward.fleet.hosts import (
     checked_labels,
     new_host,
 )
-from onward.store import browse
+from onward.store import browse, inputs
 from onward.store import hosts as store
 from onward.store.hosts import Changed, HostOutcome, HostState, NewHost
+from onward.store.inputs import NAME_MAX
 
 _LIST: Final = "hosts"
 
@@ -109,6 +110,7 @@ class HostPage(BaseModel):
 
     items: list[Host]
     next_cursor: str | None
+    count: int = Field(default=0, description="On all pages; only with `count=true`.", examples=[2])
 
 
 @hosts.post(
@@ -119,19 +121,19 @@ class HostPage(BaseModel):
         responses={409: problem_response("Another host has this name; the answer says which")},
     ),
 )
-async def make_host(wanted: NewHostBody, response: Response, services: Serving) -> Host:
+async def make_host(wanted: NewHostBody, response: Response, by: Doing, services: Serving) -> Host:
     """Make a host."""
     host = new_host(
         wanted.name, labels=wanted.labels, channel=wanted.channel, address=wanted.address
     )
-    made = await store.create(services.pool, host)
+    made = await store.create(services.pool, host, by=by)
     if made is None:
         raise await _taken(services, host)
     response.headers["Location"] = f"/hosts/{made.host_id}"
     return _answer(response, made)
 
 
-@hosts.get("", **needs(Permission.READ))
+@hosts.get("", response_model_exclude_unset=True, **needs(Permission.READ))
 async def list_hosts(
     services: Serving,
     limit: Limit = 100,
@@ -140,22 +142,31 @@ async def list_hosts(
         str,
         Query(description="Only these: `all`, or an expression such as `role=web and zone!=eu`."),
     ] = "all",
+    search: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=NAME_MAX,
+            description="Only where this is in the name, in capitals or not.",
+        ),
+    ] = None,
+    *,
+    count: Counting = False,
 ) -> HostPage:
     """List hosts, disabled ones too."""
-    condition, parameters = to_sql(parse(selector), first=3)
+    chosen, part = parse(selector), None if search is None else inputs.text("search", search)
     position = paging.decode_ids(_LIST, cursor, length=1)
     found = await store.page(
-        services.pool,
-        after=position[0] if position else 0,
-        limit=limit + 1,
-        condition=condition,
-        parameters=parameters,
+        services.pool, chosen, part, after=position[0] if position else 0, limit=limit + 1
     )
     page = found[:limit]
-    return HostPage(
+    answer = HostPage(
         items=[_shown(host) for host in page],
         next_cursor=paging.encode(_LIST, [page[-1].host_id]) if len(found) > limit else None,
     )
+    if count:
+        answer.count = await store.count(services.pool, chosen, part)
+    return answer
 
 
 @hosts.get(
@@ -178,7 +189,12 @@ async def get_host(
 
 @hosts.patch("/{host_id}", **HOST.on(needs(Permission.MANAGE, responses=UNKNOWN_HOST)))
 async def change_host(
-    host_id: Id, wanted: HostChange, seen: SeenHost, response: Response, services: Serving
+    host_id: Id,
+    wanted: HostChange,
+    seen: SeenHost,
+    response: Response,
+    by: Doing,
+    services: Serving,
 ) -> Host:
     """Change the version of a host that was seen: its ETag goes in `If-Match`."""
     named = wanted.model_fields_set
@@ -192,6 +208,7 @@ async def change_host(
         address=checked_address("address", wanted.address) if "address" in named else None,
         channel=wanted.channel if "channel" in named else None,
         state=wanted.state if "state" in named else None,
+        by=by,
     )
     if changed.outcome is not HostOutcome.CHANGED or changed.host is None:
         raise _refusal(changed, seen)
@@ -203,9 +220,9 @@ async def change_host(
     status_code=204,
     **HOST.on(needs(Permission.MANAGE, responses={**UNKNOWN_HOST, 409: _IN_USE})),
 )
-async def delete_host(host_id: Id, seen: SeenHost, services: Serving) -> None:
+async def delete_host(host_id: Id, seen: SeenHost, by: Doing, services: Serving) -> None:
     """Delete a host that nothing has ever been run on, and the blocks on it."""
-    deleted = await store.delete(services.pool, host_id, version=seen.version)
+    deleted = await store.delete(services.pool, host_id, version=seen.version, by=by)
     if deleted.outcome is not HostOutcome.DELETED:
         raise _refusal(deleted, seen)
 

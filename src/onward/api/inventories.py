@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Services, Serving
+from onward.api.services import Doing, Services, Serving
 from onward.errors import InvalidInput
 from onward.fleet import inventory
 from onward.fleet.hosts import Channel
@@ -88,6 +88,7 @@ def _described() -> dict[str, Any]:
 @inventories.post("/import", **_described())
 async def import_hosts(
     request: Request,
+    by: Doing,
     services: Serving,
     form: Annotated[
         Form | None,
@@ -111,7 +112,10 @@ async def import_hosts(
     found = await asyncio.get_running_loop().run_in_executor(_READING, reading)
     if found.mistakes:
         raise _mistaken(found)
-    return await (_compared if dry_run else _imported)(services, found)
+    if dry_run:
+        return await _compared(services, found)
+    imported = await store.import_all(services.pool, found.hosts, by=by)
+    return ImportAnswer(dry_run=False, **imported._asdict())
 
 
 async def _compared(services: Services, found: Inventory) -> ImportAnswer:
@@ -122,11 +126,6 @@ async def _compared(services: Services, found: Inventory) -> ImportAnswer:
         created_names=compared.created_names,
         changed_names=compared.changed_names,
     )
-
-
-async def _imported(services: Services, found: Inventory) -> ImportAnswer:
-    imported = await store.import_all(services.pool, found.hosts)
-    return ImportAnswer(dry_run=False, **imported._asdict())
 
 
 def _refuse_other_parameters(request: Request) -> None:

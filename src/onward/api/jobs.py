@@ -9,14 +9,9 @@ from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from onward.api import conditional, paging
-from onward.api.executions import (
-    ExecutionPage,
-    StatusFilter,
-    checked_statuses,
-    execution_page,
-)
+from onward.api.executions import CountedExecutions, WantedExecutions, execution_page
 from onward.api.intake import Named, PlannedHosts, hosts_of
-from onward.api.paging import Cursor, Id, Limit
+from onward.api.paging import Counting, Cursor, Id, Limit
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
@@ -75,6 +70,9 @@ class Job(BaseModel):
     version: int = Field(examples=[2])
     created_at: datetime
     updated_at: datetime
+    finished_at: datetime | None = Field(
+        description="When the last of it ended; it is noted within a second or two."
+    )
 
 
 class JobPage(BaseModel):
@@ -116,16 +114,22 @@ async def list_jobs(
     ] = None,
     command_type: Annotated[str | None, Query(max_length=255)] = None,
     external_id: Annotated[str | None, Query(max_length=255)] = None,
+    requested_by: Annotated[str | None, Query(max_length=255)] = None,
+    is_open: Annotated[
+        bool | None, Query(alias="open", description="Only those that have not finished, or have.")
+    ] = None,
 ) -> JobPage:
     """List jobs, the newest first."""
     position = paging.decode_ids(_LIST, cursor, length=1)
     found = await browse.jobs(
         services.pool,
+        before=position[0] if position else browse.LAST,
         limit=limit + 1,
         approval_state=approval_state,
         command_type=_stored("command_type", command_type),
         external_id=_stored("external_id", external_id),
-        **({"before": position[0]} if position else {}),
+        requested_by=_stored("requested_by", requested_by),
+        is_open=is_open,
     )
     page = found[:limit]
     return JobPage(
@@ -177,14 +181,20 @@ async def get_job_timeline(
     )
 
 
-@jobs.get("/{job_id}/executions", **needs(Permission.READ, responses=UNKNOWN))
+@jobs.get(
+    "/{job_id}/executions",
+    response_model_exclude_unset=True,
+    **needs(Permission.READ, responses=UNKNOWN),
+)
 async def list_executions(
     job_id: Id,
     services: Serving,
+    wanted: WantedExecutions,
     limit: Limit = 100,
     cursor: Cursor = None,
-    status: StatusFilter = None,
-) -> ExecutionPage:
+    *,
+    count: Counting = False,
+) -> CountedExecutions:
     """List the executions of a job in the order of their hosts."""
     await row_of(services, job_id)
     kind = f"executions of job {job_id}"
@@ -192,11 +202,14 @@ async def list_executions(
     found = await browse.executions_of_job(
         services.pool,
         job_id,
+        wanted,
         after_host=position[0] if position else 0,
         limit=limit + 1,
-        statuses=checked_statuses(status),
     )
-    return execution_page(found, limit, kind=kind, key="host_id")
+    page = dict(execution_page(found, limit, kind=kind, key="host_id"))
+    if count:
+        page["count"] = await browse.count_of_job(services.pool, job_id, wanted)
+    return CountedExecutions(**page)
 
 
 async def answer(response: Response, services: Services, job_id: int) -> Job:

@@ -9,13 +9,14 @@ from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
 from onward.api import paging
+from onward.api.auth import Caller
 from onward.api.first_key import FROM_ENVIRONMENT
 from onward.api.models import Lenient, Model, Name
 from onward.api.paging import Cursor, Id, Limit
 from onward.api.permissions import GRANTS, Permission, Role, needs, problem_response
 from onward.api.problems import Problem
 from onward.api.routing import router
-from onward.api.services import Calling, Serving
+from onward.api.services import Calling, Doing, Serving
 from onward.errors import InvalidInput
 from onward.store.keys import Revocation
 
@@ -59,6 +60,12 @@ class KeyPage(BaseModel):
     next_cursor: str | None
 
 
+class MySession(BaseModel):
+    """The session of a browser."""
+
+    expires_at: datetime
+
+
 class Me(BaseModel):
     """Who is calling, and what they may do."""
 
@@ -67,18 +74,17 @@ class Me(BaseModel):
     person: str
     role: Role
     permissions: list[Permission]
+    session: MySession | None = Field(description="None for whoever has sent the key itself.")
 
 
 @keys.post("", status_code=201, **needs(Permission.ADMIN))
 async def make_key(
-    wanted: NewKey, request: Request, response: Response, caller: Calling, services: Serving
+    wanted: NewKey, request: Request, response: Response, by: Doing, services: Serving
 ) -> MadeKey:
     """Make a key. It is shown in this answer and never again."""
     if wanted.name == FROM_ENVIRONMENT:
         raise InvalidInput("name", f"{FROM_ENVIRONMENT} is the name of the environment's own key")
-    made, key = await services.keys.make(
-        wanted.name, person=wanted.person, role=wanted.role, by=caller.person
-    )
+    made, key = await services.keys.make(wanted.name, person=wanted.person, role=wanted.role, by=by)
     response.headers["Location"] = f"{request.url.path}/{made.id}"
     return MadeKey.model_validate({**made._asdict(), "key": key})
 
@@ -106,9 +112,9 @@ async def list_keys(services: Serving, limit: Limit = 100, cursor: Cursor = None
         },
     ),
 )
-async def revoke_key(key_id: Id, caller: Calling, services: Serving) -> None:
+async def revoke_key(key_id: Id, by: Doing, services: Serving) -> None:
     """Revoke a key. Revoking it again changes nothing."""
-    match found := await services.keys.revoke(key_id, by=caller.person):
+    match found := await services.keys.revoke(key_id, by=by):
         case Revocation.REVOKED | Revocation.REVOKED_BEFORE:
             return
         case Revocation.UNKNOWN:
@@ -124,9 +130,15 @@ async def revoke_key(key_id: Id, caller: Calling, services: Serving) -> None:
             assert_never(found)
 
 
-@me.get("", **needs(Permission.READ))
+@me.get("", **needs(Permission.ANY))
 async def who_am_i(caller: Calling) -> Me:
     """Say whose key this is, and what it may do."""
+    return shown_to(caller)
+
+
+def shown_to(caller: Caller) -> Me:
+    """Tell somebody who they are."""
+    until = caller.session_until
     granted = [permission for permission in Permission if permission in GRANTS[caller.role]]
     return Me(
         key_id=caller.key_id,
@@ -134,4 +146,5 @@ async def who_am_i(caller: Calling) -> Me:
         person=caller.person,
         role=caller.role,
         permissions=granted,
+        session=None if until is None else MySession(expires_at=until),
     )

@@ -16,7 +16,7 @@ from onward.api.models import Model, Name
 from onward.api.paging import Cursor, Limit
 from onward.api.permissions import Permission, needs, problem_response
 from onward.api.routing import DirectRoute, router
-from onward.api.services import Calling, Serving, caller_of, services_of
+from onward.api.services import Calling, Serving, caller_of, doer_of, services_of
 from onward.store import inputs, ledger, orders
 from onward.store.ledger import Outcome
 from onward.store.orders import Side
@@ -174,7 +174,7 @@ async def issue_items(request: StrictRequest) -> Response:
         key=key,
         by=caller_of(request).person,
     )
-    posted = await services_of(request).market.posts.post(wanted)
+    posted = await ledger.issue(services_of(request).pool, wanted, by=doer_of(request))
     idempotency.refuse(posted.outcome, posted.request)
     if posted.outcome is Outcome.TOO_MUCH:
         raise too_large(posted.available)

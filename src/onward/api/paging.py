@@ -24,7 +24,7 @@ from onward.store import inputs
 
 _CURSOR_MAX: Final = 4_096
 _CHECK_BYTES: Final = 6
-_BIGINT_MAX: Final = 2**63 - 1
+ID_MAX: Final = 2**63 - 1
 _DIGITS = re.compile(r"[1-9][0-9]{0,18}").fullmatch
 
 Position = list[int | str]
@@ -41,13 +41,14 @@ Limit = Annotated[int, Query(ge=1, le=1_000, description="How many to list at mo
 Cursor = Annotated[
     str | None, Query(description="`next_cursor` of the page before; without it, the first page.")
 ]
-Id = Annotated[int, Path(ge=1, le=_BIGINT_MAX), BeforeValidator(_plain_digits)]
+Counting = Annotated[bool, Query(description="Say also how many there are on all pages.")]
+Id = Annotated[int, Path(ge=1, le=ID_MAX), BeforeValidator(_plain_digits)]
 
 
 def id_of(request: Request, name: str) -> int:
     """Return an id of the address, for what looks at a request before its handler is called."""
     given = request.path_params[name]
-    if not _DIGITS(given) or int(given) > _BIGINT_MAX:
+    if not _DIGITS(given) or int(given) > ID_MAX:
         raise InvalidInput(name, "an id is a whole number from 1, in plain digits")
     return int(given)
 
@@ -97,7 +98,7 @@ def _position(told: bytes) -> Position:
         if isinstance(part, str):
             inputs.text("cursor", part)
         else:
-            inputs.integer("cursor", part, minimum=-_BIGINT_MAX)
+            inputs.integer("cursor", part, minimum=-ID_MAX)
     return position
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _REFUSALS: Final = MappingProxyType(
     {
-        401: "No key, or none that is known",
+        401: "No key and no session, or none that is known",
         403: "The role of this key does not allow it",
     }
 )
@@ -26,6 +26,7 @@ class Permission(StrEnum):
     REPORT = "report"
     TRADE = "trade"
     ADMIN = "admin"
+    ANY = "any"  # a key, of whatever role
     PUBLIC = "public"  # nobody is asked for a key
 
 
@@ -49,7 +50,7 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = MappingProxyType(
         Role.approver: frozenset({Permission.READ, Permission.APPROVE}),
         # Whoever trades need not see the fleet, nor whoever runs it somebody's account.
         Role.trader: frozenset({Permission.TRADE}),
-        Role.admin: frozenset(Permission) - {Permission.PUBLIC},
+        Role.admin: frozenset(Permission) - {Permission.ANY, Permission.PUBLIC},
     }
 )
 
@@ -66,7 +67,7 @@ def needs(
     common ones.
     """
     public = permission is Permission.PUBLIC
-    security: list[dict[str, list[str]]] = [] if public else [{"key": []}]
+    security: list[dict[str, list[str]]] = [] if public else [{"key": []}, {"session": []}]
     extra: dict[str, Any] = {"x-permission": permission.value, "security": security}
     if signed:
         security.append({"webhook": []})

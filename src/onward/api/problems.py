@@ -30,6 +30,7 @@ REQUEST_ID: Final = "onward.request_id"  # where the edge keeps the id in the sc
 RETRY_AFTER_S: Final = 2
 _ERRORS_MAX: Final = 50
 _SEGMENT_MAX: Final = 80
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="onward"'}
 _TURNED_AWAY: Final = frozenset({401, 403})  # what somebody may want to read about later
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("onward.api")
@@ -58,6 +59,11 @@ class Problem(Exception):
         self.headers = dict(headers or {})
         # Whoever sends more than we will read is told so, and the connection is closed.
         self.closing = closing
+
+
+def unauthorized(code: str, detail: str) -> Problem:
+    """Make the refusal of somebody who has not shown who they are."""
+    return Problem(401, code, "The caller is not known", detail, headers=_CHALLENGE)
 
 
 class Kind(NamedTuple):

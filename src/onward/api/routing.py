@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from onward.api import signatures
-from onward.api.auth import Caller, caller_by_key, require
+from onward.api.auth import Caller, caller_of, require
 from onward.api.body import StrictRequest
 from onward.api.permissions import Permission
 from onward.api.services import CALLER, Services
@@ -83,11 +83,11 @@ class Route(APIRoute):
 
     async def _caller(self, request: StrictRequest, services: Services) -> Caller:
         if not (self.signed and signatures.signed(request.scope)):
-            return await caller_by_key(request.scope, services.keys)
+            return await caller_of(request.scope, services.keys, services.sessions)
         # With a key besides, the key says who it is; but a signature that is there must be right.
         by_key = None
         if any(name == b"authorization" for name, _ in request.scope["headers"]):
-            by_key = await caller_by_key(request.scope, services.keys)
+            by_key = await caller_of(request.scope, services.keys, services.sessions)
             require(by_key, self.permission)
         found: Signatures = request.app.state.signatures
         sender = await found.caller(request)

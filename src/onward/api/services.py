@@ -9,6 +9,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from onward.api.auth import Caller
+from onward.api.tracing import request_id_of
 from onward.channels.agent.hub import Hub
 from onward.channels.keyring import KeyRing
 from onward.channels.platform.description import NO_PLATFORMS, Platforms
@@ -16,10 +17,12 @@ from onward.errors import InvariantBroken
 from onward.fleet.attendance import Attendance
 from onward.fleet.submit import Counter
 from onward.settings import Settings
+from onward.store.audit import Doer
 from onward.store.commands import Commands
 from onward.store.database import Pool
 from onward.store.keys import Keys
 from onward.store.locks import Locks
+from onward.store.sessions import Sessions
 from onward.trading.market import Market
 
 CALLER: Final = "onward.caller"  # where the route keeps the caller in the scope of a request
@@ -33,6 +36,7 @@ class Services:
     pool: Pool
     commands: Commands
     keys: Keys
+    sessions: Sessions
     locks: Locks
     market: Market
     keyring: KeyRing
@@ -58,6 +62,11 @@ def caller_of(request: Request) -> Caller:
     return found
 
 
+def doer_of(request: Request) -> Doer:
+    """Return who does whatever comes of this request, as it is written down."""
+    return Doer(caller_of(request).person, request_id_of(request))
+
+
 # Dependencies are coroutines because FastAPI would run plain functions in a thread.
 async def _serving(request: Request) -> Services:
     return services_of(request)
@@ -67,5 +76,10 @@ async def _calling(request: Request) -> Caller:
     return caller_of(request)
 
 
+async def _doing(request: Request) -> Doer:
+    return doer_of(request)
+
+
 Serving = Annotated[Services, Depends(_serving)]
 Calling = Annotated[Caller, Depends(_calling)]
+Doing = Annotated[Doer, Depends(_doing)]

@@ -18,10 +18,10 @@ from typing import Final
 from standardwebhooks import Webhook
 from starlette.types import Scope
 
-from onward.api.auth import Caller, unauthorized
+from onward.api.auth import Caller
 from onward.api.body import StrictRequest
 from onward.api.permissions import Role
-from onward.api.problems import Problem
+from onward.api.problems import Problem, unauthorized
 from onward.errors import InvalidInput
 from onward.settings import Settings
 from onward.store import keys

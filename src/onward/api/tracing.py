@@ -14,9 +14,15 @@ _TRACEPARENT: Final = re.compile(
 ).fullmatch
 
 
+def request_id_of(request: Request) -> str | None:
+    """Return the id of a request."""
+    found = request.scope.get(REQUEST_ID)
+    return None if found is None else str(found)
+
+
 def trace_of(request: Request) -> dict[str, str]:
     """Return what goes along with whatever comes of a request."""
-    trace = {"request_id": str(request.scope.get(REQUEST_ID, ""))}
+    trace = {"request_id": request_id_of(request) or ""}
     given = request.headers.getlist("traceparent")
     # One that cannot be read is none: tracing must not keep anybody from their work.
     if len(given) == 1 and _TRACEPARENT(given[0]):

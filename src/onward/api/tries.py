@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from onward.api.problems import Problem
+
 _A_SECOND: Final = 10.0
 _AT_ONCE: Final = 300.0
 _KNOWN_MAX: Final = 10_000
@@ -25,6 +27,18 @@ class Tries:
     def wait_s(self, where: str) -> float:
         """Return how long an address has to wait; 0 for nearly everybody."""
         return max(0.0, (self._left(where) - _AT_ONCE) / _A_SECOND)
+
+    def refuse(self, where: str, what: str) -> None:
+        """Refuse an address with 429 while it has to wait; `what` it has sent too many of."""
+        wait_s = self.wait_s(where)
+        if wait_s > 0:
+            raise Problem(
+                429,
+                "too-many-tries",
+                f"Too many {what}",
+                "They came from the address of this caller: wait a moment.",
+                headers={"Retry-After": str(int(wait_s) + 1)},
+            )
 
     def failed(self, where: str) -> None:
         """Count a failure."""

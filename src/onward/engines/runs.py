@@ -25,7 +25,7 @@ from onward.engines.reports import Reports
 from onward.errors import ChannelError, DeliveryUnknown, HostRefused, ServerProblem
 from onward.fleet.masking import Hidden, hidden_of
 from onward.fleet.output import Line, Output
-from onward.fleet.report import Attempt, handed_back, reported, unreported
+from onward.fleet.report import Attempt, handed_back, printed, reported, unreported
 from onward.store import executions, logs
 from onward.store.database import Pool
 from onward.store.executions import Claimed, Errand, ExecutionEvent
@@ -56,6 +56,11 @@ class _Run:
     spoken: bool = False  # whether that was the word of its host
     stopped: bool = False  # whether its host has confirmed that it stopped on our word
     stored: bool = False  # whether some of its output has been stored already
+
+    @property
+    def attempt(self) -> tuple[int, int]:
+        """Which attempt it is: the execution, and its epoch."""
+        return self.claimed.execution_id, self.claimed.epoch
 
 
 class HandOver(Protocol):
@@ -103,8 +108,10 @@ class Runs:
         self._chance = chance
         self._pace = pace
         self._hand_over = hand_over
-        self._under_way: dict[int, _Run] = {}
-        self._unreported: dict[int, int] = {}  # epochs of what has ended and is not yet on disk
+        # By execution and epoch: what was taken from here may come again while its former attempt
+        # has not ended.
+        self._under_way: dict[tuple[int, int], _Run] = {}
+        self._unreported: set[tuple[int, int]] = set()  # what has ended and is not yet on disk
         self._storing = asyncio.Lock()
         self._receipting = {name for name in channels if isinstance(channels[name], Receipting)}
         self._receipts: set[asyncio.Task[None]] = set()
@@ -128,7 +135,7 @@ class Runs:
         patience_s = claimed.timeout_s + self._pace.grace_s / 2
         give_up_at = time.monotonic() + patience_s
         run = _Run(claimed, errand, channel, _delivery(claimed, errand), output, give_up_at, hidden)
-        self._under_way[claimed.execution_id] = run
+        self._under_way[run.attempt] = run
         run.task = asyncio.create_task(self._run(run))
 
     async def hand_back(self, claimed: Sequence[Claimed]) -> None:
@@ -142,8 +149,8 @@ class Runs:
 
     def stop(self, execution_id: int, epoch: int) -> None:
         """Ask a host to stop a run that was cancelled; it is, once the host confirms."""
-        run = self._under_way.get(execution_id)
-        if run is None or run.delivery.epoch != epoch:
+        run = self._under_way.get((execution_id, epoch))
+        if run is None:
             return
         # Nobody waits for a host that is slow to answer this, and none is asked twice at once.
         if run.stopping is None or run.stopping.done():
@@ -215,10 +222,11 @@ class Runs:
             if run.stored:
                 async with self._storing:
                     pass
-            self._unreported[run.claimed.execution_id] = run.claimed.epoch
-            self._reports.add(_Ended(event, run.output.close(), run))
+            self._unreported.add(run.attempt)
+            lines = run.output.close()
+            self._reports.add(_Ended(printed(event, run.output.digest), lines, run))
         finally:
-            del self._under_way[run.claimed.execution_id]
+            del self._under_way[run.attempt]
 
     async def _unless_stopped(self, run: _Run, event: ExecutionEvent) -> ExecutionEvent:
         """Return the end of a run: as cancelled, if its host stopped it because we asked.
@@ -266,10 +274,8 @@ class Runs:
 
     def holds(self, execution_id: int, epoch: int) -> bool:
         """Whether this attempt is under way here, or has ended and waits to be reported."""
-        run = self._under_way.get(execution_id)
-        if run is not None and run.claimed.epoch == epoch:
-            return True
-        return self._unreported.get(execution_id) == epoch
+        attempt = (execution_id, epoch)
+        return attempt in self._under_way or attempt in self._unreported
 
     async def _commit(self, ended: Sequence[_Ended]) -> Sequence[Claimed]:
         """Write down what ended; returns what was claimed on the same hosts in the same breath."""
@@ -296,7 +302,7 @@ class Runs:
         """Let go of the hosts of what is on disk, except those on which something follows."""
         runs = [each.run for each in ended]
         for run in runs:
-            self._unreported.pop(run.claimed.execution_id, None)
+            self._unreported.discard(run.attempt)
         kept = {claimed.host_id for claimed in following}
         self._locks.free(
             (run.claimed.host_id, run.claimed.read_only)

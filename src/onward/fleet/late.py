@@ -8,14 +8,14 @@ evidence in the timeline.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from onward.channels.agent.hub import Late
 from onward.core.retry import Backoff
 from onward.errors import DeliveryUnknown
 from onward.fleet.masking import hidden_of
 from onward.fleet.output import Line, Output
-from onward.fleet.report import Attempt, reported, unreported
+from onward.fleet.report import Attempt, printed, reported, unreported
 from onward.store import agents as store
 from onward.store import executions
 from onward.store.agents import Known, Named
@@ -42,8 +42,10 @@ async def settle_late(
     lines: list[Line] = []
     for (_, late), found in zip(results, known, strict=True):
         if found is not None:
-            events.append(_event(late, found, backoff, chance()))
-            lines += _new_lines(late, found)
+            output = _output(late, found)
+            # What was printed and is not stored yet: an agent tells all of it again.
+            lines += (line for line in output.close() if line.line > found.lines)
+            events.append(printed(_event(late, found, backoff, chance()), output.digest))
     if events:
         await executions.report(pool, events, lines)
 
@@ -64,10 +66,9 @@ def _event(late: Late, known: Known, backoff: Backoff, chance: float) -> Executi
     return event._replace(source=_AGENT)
 
 
-def _new_lines(late: Late, known: Known) -> Iterator[Line]:
-    """What was printed and is not stored yet: an agent tells all of it again."""
+def _output(late: Late, known: Known) -> Output:
     hidden = hidden_of(known.params, known.masked)
     output = Output(known.execution_id, late.epoch, max(known.attempt, 1), hidden=hidden)
     for stream, text in late.output:
         output(stream, text)
-    return (line for line in output.close() if line.line > known.lines)
+    return output

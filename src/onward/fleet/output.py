@@ -7,11 +7,16 @@ and halves of surrogate pairs are written out as escapes. What nobody is to see 
 whatever pieces it came in and wherever a line is cut.
 
 Nobody is asked to wait: what exceeds a cap is left out, and a line of Onward's own says so.
+
+What was kept has a digest, made on the way, so that nobody has to read the lines of ten thousand
+hosts to say which of them printed the same. The streams of a host come over pipes of their own, and
+which of two is faster is chance: equal streams have equal digests, however their lines were mixed.
 """
 
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from onward.channels.base import Stream
@@ -43,8 +48,8 @@ class Output:
     """The output of one attempt. Call `take` as often as you like for what is complete so far."""
 
     __slots__ = (
-        *("_begun", "_cut", "_epoch", "_execution_id", "_full", "_hidden", "_lines", "_number"),
-        *("_room", "_veils"),
+        *("_begun", "_cut", "_digests", "_epoch", "_execution_id", "_full", "_hidden", "_lines"),
+        *("_number", "_room", "_veils"),
     )
 
     def __init__(
@@ -60,6 +65,7 @@ class Output:
         self._begun: dict[Stream, str] = {}  # lines that have not ended yet
         self._cut: dict[Stream, int] = {}  # how much of such a line was left out already
         self._full = False
+        self._digests: dict[str, blake2b] = {}  # by stream
         self._hidden = hidden
         self._veils: dict[Stream, Veil] = {}
 
@@ -103,6 +109,16 @@ class Output:
         return self.take()
 
     @property
+    def digest(self) -> str | None:
+        """What tells the lines that were complete so far from others; `None` if there are none."""
+        digests = self._digests
+        if not digests:
+            return None
+        if len(digests) == 1:
+            return next(iter(digests.values())).hexdigest()
+        return _digest(b"".join(digests[name].digest() for name in sorted(digests))).hexdigest()
+
+    @property
     def waiting(self) -> bool:
         """Whether there are complete lines to take."""
         return bool(self._lines)
@@ -124,6 +140,15 @@ class Output:
     def _keep(self, stream: str, text: str) -> None:
         self._number += 1
         self._lines.append(Line(self._execution_id, self._epoch, self._number, stream, text))
+        told = f"{stream}\0{text}\n".encode()
+        if (begun := self._digests.get(stream)) is None:
+            self._digests[stream] = _digest(told)
+        else:
+            begun.update(told)
+
+
+def _digest(begun: bytes) -> blake2b:
+    return blake2b(begun, digest_size=16)
 
 
 def harmless(text: str) -> str:

@@ -10,13 +10,13 @@ from typing import Final
 
 from onward.core.retry import Backoff, Cause
 from onward.fleet.report import Attempt, failed
-from onward.store import commands, executions, jobs
+from onward.store import commands, executions, jobs, overview
 from onward.store.database import Pool
 from onward.store.executions import EXECUTIONS
 
 _BATCH: Final = 1_000
 _JOBS: Final = 100
-_CHANGES: Final = 50  # of a job's counters, before they are summed up
+_CHANGES: Final = 50  # of a job's counters, or in a minute, before they are summed up
 
 
 async def reap(
@@ -39,5 +39,7 @@ async def reap(
     # Commands that travel by themselves have a deadline, too, and nobody else who looks at it.
     await commands.expire_some(pool)
     await jobs.finish_cancelling(pool, limit=_JOBS)
+    await jobs.finish(pool, limit=_BATCH)
     await jobs.sum_counts(pool, above=_CHANGES)
+    await overview.sum_activity(pool, above=_CHANGES)
     return await executions.unplanned(pool, limit=_JOBS)

@@ -81,6 +81,21 @@ def failed(
     return _event(attempt, cause.terminal_event, **data)
 
 
+def printed(event: ExecutionEvent, output: str | None) -> ExecutionEvent:
+    """The event with the digest of what its attempt printed, if it printed anything."""
+    if output is None:
+        return event
+    execution_id, name, epoch, source, data = event
+    return ExecutionEvent(execution_id, name, epoch, source, _with_output(data, output))
+
+
+# Hosts that do the same mostly print the same.
+@lru_cache(maxsize=1_024)
+def _with_output(data: str | None, output: str) -> str:
+    said = json.loads(data) if data else {}
+    return json.dumps({**said, "output": output}, ensure_ascii=True)
+
+
 @lru_cache(maxsize=256)
 def _succeeded(exit_code: int | None) -> str | None:
     """What is written of a success: the same few words thousands of times a second."""

@@ -66,7 +66,8 @@ def why(row: Mapping[str, object]) -> Why:
 
 
 def _ended(row: Mapping[str, object]) -> Why:
-    told = f": {row['error']}" if row["error"] else ""
+    # Without a cause it went well in the end, and the error is what a former attempt said.
+    told = f": {row['error']}" if row["error"] and row["cause"] else ""
     attempts = "1 attempt" if row["attempt"] == 1 else f"{row['attempt']} attempts"
     return Why(
         Reason.ENDED,

@@ -14,6 +14,7 @@ from onward.fleet.attendance import Attendance
 from onward.settings import Settings
 from onward.store.database import Pool
 from onward.store.keys import Keys
+from onward.store.sessions import Sessions
 from onward.trading.market import Market
 from onward.trading.money import currencies
 from onward.wiring import Onward
@@ -34,6 +35,7 @@ def services(
     """
     settings = settings or opened.settings
     pool = pool or opened.commands.pool
+    keys = Keys(pool)
     keyring = keyring or KeyRing(token_bytes(KEY_BYTES))
     attendance = Attendance(
         pool,
@@ -47,7 +49,8 @@ def services(
         settings=settings,
         pool=pool,
         commands=opened.commands,
-        keys=Keys(pool),
+        keys=keys,
+        sessions=Sessions(pool, keys),
         locks=opened.locks,
         market=Market(
             pool,

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import asyncpg
 
 from onward.store import queries
-from onward.store.database import Pool, answering
+from onward.store.audit import Doer, note
+from onward.store.database import Connection, Pool, answering
 
 SQL = queries.load("agents.sql")
 
@@ -93,7 +96,7 @@ class Known(NamedTuple):
 
 
 async def make_token(
-    pool: Pool, host_id: int, *, digest: bytes, made_by: str, ttl_s: float
+    pool: Pool, host_id: int, *, digest: bytes, ttl_s: float, by: Doer
 ) -> datetime | None:
     """Keep the digest of a token, in place of any former one; says when it ends.
 
@@ -101,16 +104,18 @@ async def make_token(
     """
     with answering():
         async with pool.acquire() as connection, connection.transaction():
-            if await connection.fetchrow(SQL["lock_host"], host_id) is None:
+            host = await connection.fetchrow(SQL["lock_host"], host_id)
+            if host is None:
                 return None
             await connection.execute(SQL["forget_tokens"], host_id)
-            made: datetime = await connection.fetchval(
-                SQL["make_token"], digest, host_id, made_by, ttl_s
+            until: datetime = await connection.fetchval(
+                SQL["make_token"], digest, host_id, by.name, ttl_s
             )
-            return made
+            await _noted(connection, by, "make_token", host, expires_at=until)
+            return until
 
 
-async def use_token(pool: Pool, digest: bytes, nonce: bytes) -> Enrolled | None:
+async def use_token(pool: Pool, digest: bytes, nonce: bytes, *, by: Doer) -> Enrolled | None:
     """Exchange a token for a new key of its host; with the same nonce, for the same one again.
 
     `None` if there is no such token, or it has ended, or somebody else has used it.
@@ -125,21 +130,33 @@ async def use_token(pool: Pool, digest: bytes, nonce: bytes) -> Enrolled | None:
             generation = host["key_generation"]
             if first:
                 generation = await connection.fetchval(SQL["next_key"], host_id)
+                await _noted(connection, by, "enrol", host)
             return Enrolled(host["id"], host["name"], generation)
 
 
-async def take_key(pool: Pool, host_id: int) -> int | None:
+async def take_key(
+    pool: Pool, host_id: int, *, by: Doer, deed: Literal["take_key", "make_node_key"] = "take_key"
+) -> int | None:
     """Make the key of a host worthless, and its token too; `None` if there is no such host.
 
     Returns the generation that the next key would not have: the one that nobody has been given.
     """
     with answering():
         async with pool.acquire() as connection, connection.transaction():
-            if await connection.fetchrow(SQL["lock_host"], host_id) is None:
+            host = await connection.fetchrow(SQL["lock_host"], host_id)
+            if host is None:
                 return None
             await connection.execute(SQL["forget_tokens"], host_id)
             generation: int = await connection.fetchval(SQL["next_key"], host_id)
+            await _noted(connection, by, deed, host)
             return generation
+
+
+async def _noted(
+    connection: Connection, by: Doer, deed: str, host: asyncpg.Record, **more: object
+) -> None:
+    detail = {"host": host["name"], **more}
+    await note(connection, by, kind="agent", deed=deed, subject=host["id"], detail=detail)
 
 
 async def generations(pool: Pool, host_ids: Sequence[int]) -> dict[int, int]:

@@ -216,14 +216,15 @@ class Commands:
         limit: int,
         lifecycle: str | None = None,
         node: str | None = None,
+        status: str | None = None,
     ) -> Page:
         """Return commands below an id, the newest first; with a filter, a page may be short."""
         until = None
         with answering():
-            if lifecycle is not None or node is not None:
+            if (lifecycle, node, status) != (None, None, None):
                 until = await self.pool.fetchval(SQL["far_enough"], before, _LOOKED_AT - 1)
             rows = await self.pool.fetch(
-                SQL["list"], before, until or _FIRST_ID, limit + 1, lifecycle, node
+                SQL["list"], before, until or _FIRST_ID, limit + 1, lifecycle, node, status
             )
         page = [_plain(row) for row in rows[:limit]]
         if len(rows) > limit:

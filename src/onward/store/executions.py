@@ -33,7 +33,8 @@ class ExecutionEvent(NamedTuple):
     event: str
     epoch: int | None = None
     source: str = ""
-    data: str | None = None  # JSON: delay_s, costs, cause, exit_code, error, worker_id, grace_s
+    # JSON: delay_s, costs, cause, exit_code, error, output, worker_id, grace_s
+    data: str | None = None
 
 
 Answer = Transition[ExecutionState]

@@ -7,17 +7,18 @@ a history is disabled, not deleted: its executions name it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 import asyncpg
 
-from onward.core.selectors import Selector, to_sql
+from onward.core.selectors import All, Selector, describe, to_sql
 from onward.store import queries
-from onward.store.database import Pool, answering
+from onward.store.audit import Doer, note
+from onward.store.database import Connection, Pool, answering
 from onward.store.plans import names_of
 
 _SQL = queries.load("hosts.sql")
@@ -55,7 +56,9 @@ SQL = {
     ),
 }
 
-_BLOCK_FROM: Final = 6  # the first parameter of `block_chosen` that belongs to the selector
+_EVERYBODY: Final = All()
+_PAGE_FROM: Final = 4  # the first parameter of `page` that belongs to the selector
+_BLOCK_FROM: Final = 6  # and of `block_chosen`
 _LIFT_FROM: Final = 3  # and of `lift_chosen`
 
 # Made once: `json.dumps` would make one for each of a hundred thousand hosts.
@@ -165,17 +168,22 @@ class Ruled(NamedTuple):
     block: Block | None = None
 
 
-async def import_all(pool: Pool, hosts: Sequence[NewHost]) -> Imported:
+async def import_all(pool: Pool, hosts: Sequence[NewHost], *, by: Doer) -> Imported:
     """Make the hosts that are not there and change those that differ: all of them, or none.
 
     No name may occur twice. The state of a host that is there stays: importing a disabled host
     does not enable it. Hosts that are not among them are left alone.
     """
     with answering():
-        row = await pool.fetchrow(SQL["import_all"], *_columns(hosts))
-    assert row is not None  # noqa: S101 - counting always answers with one row
-    created, changed = row
-    return Imported(created, changed, len(hosts) - created - changed)
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(SQL["import_all"], *_columns(hosts))
+            assert row is not None  # noqa: S101 - counting always answers with one row
+            created, changed = row
+            imported = Imported(created, changed, len(hosts) - created - changed)
+            if created or changed:
+                detail = imported._asdict()
+                await note(connection, by, kind="host", deed="import", detail=detail)
+    return imported
 
 
 async def compare_all(pool: Pool, hosts: Sequence[NewHost], *, named: int) -> Comparison:
@@ -187,12 +195,24 @@ async def compare_all(pool: Pool, hosts: Sequence[NewHost], *, named: int) -> Co
     return Comparison(Imported(created, changed, len(hosts) - created - changed), *names)
 
 
-async def create(pool: Pool, host: NewHost) -> Host | None:
+async def create(pool: Pool, host: NewHost, *, by: Doer) -> Host | None:
     """Make a host; `None` when the name is taken."""
     name, labels, channel, address = host
     with answering():
-        row = await pool.fetchrow(SQL["create"], name, _json(labels), channel, address)
-    return None if row is None else _host(row)
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(SQL["create"], name, _json(labels), channel, address)
+            if row is None:
+                return None
+            made = _host(row)
+            await note(
+                connection,
+                by,
+                kind="host",
+                deed="make",
+                subject=made.host_id,
+                detail={**host._asdict(), "labels": dict(labels)},
+            )
+    return made
 
 
 async def get(pool: Pool, host_id: int) -> Host | None:
@@ -210,20 +230,28 @@ async def named(pool: Pool, name: str) -> Host | None:
 
 
 async def page(
-    pool: Pool,
-    *,
-    after: int,
-    limit: int,
-    condition: str = "true",
-    parameters: Iterable[object] = (),
+    pool: Pool, selector: Selector = _EVERYBODY, part: str | None = None, *, after: int, limit: int
 ) -> list[Host]:
     """Return the next hosts after an id, in the order of the id.
 
-    The condition and its parameters come from `onward.core.selectors.to_sql(selector, first=3)`.
+    Of those that are chosen, only the ones with `part` in their name, in capitals or not.
     """
-    query = SQL["page"].replace("{chosen}", condition)
+    query, parameters = _chosen(selector)
     with answering():
-        return [_host(row) for row in await pool.fetch(query, after, limit, *parameters)]
+        return [_host(row) for row in await pool.fetch(query, after, limit, part, *parameters)]
+
+
+async def count(pool: Pool, selector: Selector, part: str | None = None) -> int:
+    """Say how many hosts there are on all pages."""
+    query, parameters = _chosen(selector)
+    query = SQL["count"].replace("{query}", query)
+    with answering():
+        return int(await pool.fetchval(query, 0, None, part, *parameters))
+
+
+def _chosen(selector: Selector) -> tuple[str, Sequence[object]]:
+    condition, parameters = to_sql(selector, first=_PAGE_FROM)
+    return SQL["page"].replace("{chosen}", condition), parameters
 
 
 async def change(
@@ -235,23 +263,33 @@ async def change(
     address: str | None = None,
     channel: str | None = None,
     state: HostState | None = None,
+    by: Doer,
 ) -> Changed:
     """Change a host of this version; what is not given stays.
 
     A disabled host is not chosen for new jobs. What jobs already have for it goes on.
     """
     stored = None if labels is None else _json(labels)
+    named = {"labels": labels, "address": address, "channel": channel, "state": state}
+    changed = {name: value for name, value in named.items() if value is not None}
     with answering():
-        row = await pool.fetchrow(SQL["change"], host_id, version, stored, address, channel, state)
-        if row is not None:
-            return Changed(HostOutcome.CHANGED, _host(row))
-        row = await pool.fetchrow(SQL["get"], host_id)
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(
+                SQL["change"], host_id, version, stored, address, channel, state
+            )
+            if row is not None:
+                detail = {"name": row["name"], **changed}
+                await note(
+                    connection, by, kind="host", deed="change", subject=host_id, detail=detail
+                )
+                return Changed(HostOutcome.CHANGED, _host(row))
+            row = await connection.fetchrow(SQL["get"], host_id)
     if row is None:
         return Changed(HostOutcome.UNKNOWN_HOST, None)
     return Changed(HostOutcome.STALE, _host(row))
 
 
-async def delete(pool: Pool, host_id: int, *, version: int) -> Changed:
+async def delete(pool: Pool, host_id: int, *, version: int, by: Doer) -> Changed:
     """Delete a host of this version and the blocks on it, unless an execution names it.
 
     Waits for jobs that are being submitted, and makes those that follow wait for it.
@@ -259,7 +297,12 @@ async def delete(pool: Pool, host_id: int, *, version: int) -> Changed:
     with answering():
         async with pool.acquire() as connection, connection.transaction():
             await connection.execute(SQL["lock_to_delete"])
-            if await connection.fetchval(SQL["delete"], host_id, version) is not None:
+            name = await connection.fetchval(SQL["delete"], host_id, version)
+            if name is not None:
+                detail = {"name": name}
+                await note(
+                    connection, by, kind="host", deed="delete", subject=host_id, detail=detail
+                )
                 return Changed(HostOutcome.DELETED, None)
             row = await connection.fetchrow(SQL["get"], host_id)
     if row is None:
@@ -277,6 +320,7 @@ async def block(
     reason: str,
     owner: str,
     expires_at: datetime | None,
+    by: Doer,
 ) -> Ruled:
     """Forbid a command type on a host of this version, in place of any former block.
 
@@ -284,11 +328,15 @@ async def block(
     """
     rule = (reason, owner, expires_at)
     with answering():
-        row = await pool.fetchrow(SQL["block"], host_id, command_type, *rule, version)
-        if row is None:
-            return await _not_ruled(pool, host_id, version)
-    *block, now = row
-    return Ruled(HostOutcome.CHANGED, now, Block(*block))
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(SQL["block"], host_id, command_type, *rule, version)
+            if row is None:
+                return await _not_ruled(connection, host_id, version)
+            *block, now = row
+            made = Block(*block)
+            detail = {"host": made.host_name, **_rule(command_type, *rule)}
+            await note(connection, by, kind="block", deed="block", subject=host_id, detail=detail)
+    return Ruled(HostOutcome.CHANGED, now, made)
 
 
 async def block_chosen(
@@ -299,38 +347,54 @@ async def block_chosen(
     reason: str,
     owner: str,
     expires_at: datetime | None,
+    by: Doer,
 ) -> Chosen:
     """Forbid a command type on every host that a selector chooses, in one statement."""
     condition, parameters = to_sql(selector, first=_BLOCK_FROM)
     query = SQL["block_chosen"].replace("{chosen}", condition)
-    given = (command_type, reason, owner, expires_at, names_of(selector))
+    rule = (command_type, reason, owner, expires_at)
     with answering():
-        row = await pool.fetchrow(query, *given, *parameters)
-    assert row is not None  # noqa: S101 - counting always answers with one row
-    return Chosen(*row)
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(query, *rule, names_of(selector), *parameters)
+            assert row is not None  # noqa: S101 - counting always answers with one row
+            chosen = Chosen(*row)
+            if chosen.hosts:
+                many = {"selector": describe(selector), "hosts": chosen.hosts}
+                detail = {**many, **_rule(*rule)}
+                await note(connection, by, kind="block", deed="block_many", detail=detail)
+    return chosen
 
 
-async def lift_chosen(pool: Pool, selector: Selector, command_type: str) -> Chosen:
+async def lift_chosen(pool: Pool, selector: Selector, command_type: str, *, by: Doer) -> Chosen:
     """Allow a command type again on every host that a selector chooses."""
     condition, parameters = to_sql(selector, first=_LIFT_FROM)
     query = SQL["lift_chosen"].replace("{chosen}", condition)
     with answering():
-        row = await pool.fetchrow(query, command_type, names_of(selector), *parameters)
-    assert row is not None  # noqa: S101 - as above
-    return Chosen(*row)
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(query, command_type, names_of(selector), *parameters)
+            assert row is not None  # noqa: S101 - as above
+            chosen = Chosen(*row)
+            if chosen.lifted:
+                many = {"selector": describe(selector), "hosts": chosen.lifted}
+                detail = {**many, "command_type": command_type}
+                await note(connection, by, kind="block", deed="lift_many", detail=detail)
+    return chosen
 
 
-async def unblock(pool: Pool, host_id: int, command_type: str, *, version: int) -> Ruled:
+async def unblock(pool: Pool, host_id: int, command_type: str, *, version: int, by: Doer) -> Ruled:
     """Allow a command type on a host of this version again."""
     with answering():
-        now = await pool.fetchval(SQL["unblock"], host_id, command_type, version)
-        if now is None:
-            return await _not_ruled(pool, host_id, version)
-    return Ruled(HostOutcome.CHANGED, now)
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(SQL["unblock"], host_id, command_type, version)
+            if row is None:
+                return await _not_ruled(connection, host_id, version)
+            detail = {"host": row["name"], "command_type": command_type}
+            await note(connection, by, kind="block", deed="unblock", subject=host_id, detail=detail)
+    return Ruled(HostOutcome.CHANGED, row["version"])
 
 
-async def _not_ruled(pool: Pool, host_id: int, seen: int) -> Ruled:
-    row = await pool.fetchrow(SQL["get"], host_id)
+async def _not_ruled(connection: Connection, host_id: int, seen: int) -> Ruled:
+    row = await connection.fetchrow(SQL["get"], host_id)
     if row is None:
         return Ruled(HostOutcome.UNKNOWN_HOST, None)
     stale = row["version"] != seen
@@ -377,24 +441,41 @@ async def put_type(
     max_retries: int,
     argv: Sequence[str] | None = None,
     masked: Sequence[str] = (),
+    by: Doer,
 ) -> CommandType:
     """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
     care = (needs_approval, read_only, timeout_s, max_retries)
     written = None if argv is None else _ENCODER.encode(list(argv))
     with answering():
-        row = await pool.fetchrow(SQL["put_type"], name, *care, written, masked)
-    assert row is not None  # noqa: S101 - the query always answers with one row
-    return _type(row)
+        async with pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(SQL["put_type"], name, *care, written, masked)
+            assert row is not None  # noqa: S101 - the query always answers with one row
+            put = _type(row)
+            detail = {each: value for each, value in asdict(put).items() if each != "name"}
+            await note(connection, by, kind="command_type", deed="put", subject=name, detail=detail)
+    return put
 
 
-async def delete_type(pool: Pool, name: str) -> bool:
+async def delete_type(pool: Pool, name: str, *, by: Doer) -> bool:
     """Delete a command type; false if there was none.
 
     Jobs do not hold it back: each took what it needs of its type when it was made, and runs to its
     end without it. A block on the name stays, and forbids a later type of that name as well.
     """
     with answering():
-        return await pool.fetchval(SQL["delete_type"], name) is not None
+        async with pool.acquire() as connection, connection.transaction():
+            gone = await connection.fetchval(SQL["delete_type"], name) is not None
+            if gone:
+                await note(connection, by, kind="command_type", deed="delete", subject=name)
+    return gone
+
+
+def _rule(
+    command_type: str, reason: str, owner: str, expires_at: datetime | None
+) -> dict[str, object]:
+    """Tell what is forbidden, as it is written down."""
+    told = {"command_type": command_type, "reason": reason, "owner": owner}
+    return {**told, "expires_at": expires_at}
 
 
 def _columns(hosts: Sequence[NewHost]) -> tuple[list[str], ...]:

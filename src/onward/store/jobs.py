@@ -16,7 +16,8 @@ from onward.store import plans, queries
 from onward.store.database import Connection, Pool, answering
 from onward.store.plans import Template
 
-SQL = queries.load("jobs.sql")
+_SQL = queries.load("jobs.sql")
+SQL = {name: text.replace("{may_move}", _SQL["may_move"]) for name, text in _SQL.items()}
 
 _SUBMIT_FROM: Final = 13  # the first parameter of `submit` that belongs to the selector
 _CANCEL_BATCH: Final = 5_000  # executions that one statement cancels
@@ -302,7 +303,13 @@ async def counts(pool: Pool, job_id: int) -> dict[str, int]:
     return {row["status"]: row["n"] for row in rows if row["n"]}
 
 
+async def finish(pool: Pool, *, limit: int) -> None:
+    """Note of jobs of which nothing is open any more when that was; up to `limit` of them."""
+    with answering():
+        await pool.execute(SQL["finish"], limit)
+
+
 async def sum_counts(pool: Pool, *, above: int) -> None:
-    """Sum up the counters of jobs that have more than `above` changes."""
+    """Sum up the counters of open jobs that have more than `above` changes."""
     with answering():
         await pool.execute(SQL["sum_counts"], above)

@@ -6,23 +6,22 @@ protects what people can guess, and nobody guesses one of 2^256; a fast one keep
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from onward.store import queries
+from onward.store.audit import Doer, note
+from onward.store.belief import Belief
 from onward.store.database import Connection, Pool, answering
 
 SQL = queries.load("keys.sql")
 
 LOCK: Final = 0x6F6E776B657973  # "onwkeys": whoever changes admin keys takes turns
-_FRESH_S: Final = 1.0  # how long a revocation elsewhere may go unnoticed here
-_KNOWN_MAX: Final = 10_000
 
 
 class KnownKey(NamedTuple):
@@ -70,45 +69,31 @@ class Keys:
     """The keys of one database, for the tasks of one event loop.
 
     What was found is believed for a second, except by the process that revokes it: that one
-    forgets at once. What was not found is not remembered, so that nobody can fill the memory.
+    forgets at once, and so does whoever wants to forget with it.
     """
 
     def __init__(self, pool: Pool, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
-        self._clock = clock
-        self._known: dict[bytes, tuple[float, KnownKey]] = {}
-        self._asking: dict[bytes, asyncio.Task[KnownKey | None]] = {}
+        self._known = Belief(self._ask, clock=clock)
+        self._with_it: list[Callable[[], None]] = []
 
-    async def find(self, key: bytes) -> KnownKey | None:
+    def find(self, key: bytes) -> Awaitable[KnownKey | None]:
         """Return whose key this is, if it may be used."""
-        digest = hashed(key)
-        known = self._known.get(digest)
-        if known is not None and self._clock() < known[0]:
-            return known[1]
-        # Everybody who uses one key at once asks the database once. A caller who leaves does not
-        # take the question away from the others.
-        asking = self._asking.get(digest)
-        if asking is None:
-            asking = asyncio.create_task(self._ask(digest))
-            self._asking[digest] = asking
-        return await asyncio.shield(asking)
+        # Handed on as it is: every request goes through here, some by the ten thousand a second.
+        return self._known.of(hashed(key))
 
-    async def make(self, name: str, *, person: str, role: str, by: str) -> tuple[Key, str]:
+    async def make(self, name: str, *, person: str, role: str, by: Doer) -> tuple[Key, str]:
         """Make a key; it is told here, and never again."""
-        key = new_key()
         with answering():
-            row = await self._pool.fetchrow(
-                SQL["make"], name, person, role, hashed(key.encode()), by
-            )
-        assert row is not None  # noqa: S101 - an INSERT without conditions returns its row
-        return Key(*row), key
+            async with self._pool.acquire() as connection, connection.transaction():
+                return await make(connection, name, person=person, role=role, by=by)
 
     async def list(self, *, after: int, limit: int) -> list[Key]:
         """List keys in the order of their making, revoked ones too."""
         with answering():
             return [Key(*row) for row in await self._pool.fetch(SQL["list"], after, limit)]
 
-    async def revoke(self, key_id: int, *, by: str) -> Revocation:
+    async def revoke(self, key_id: int, *, by: Doer) -> Revocation:
         """Revoke a key, unless it is the last one of an admin."""
         with answering():
             async with self._pool.acquire() as connection, connection.transaction():
@@ -119,29 +104,18 @@ class Keys:
 
     def forget(self) -> None:
         """Believe nothing that was found before now."""
-        self._known.clear()
-        # A question that was asked before may be answered with what was true before.
-        self._asking.clear()
+        self._known.forget()
+        for forget in self._with_it:
+            forget()
+
+    def forget_with(self, forget: Callable[[], None]) -> None:
+        """Let somebody else forget whenever these keys are forgotten."""
+        self._with_it.append(forget)
 
     async def _ask(self, digest: bytes) -> KnownKey | None:
-        # Fresh from when it was asked, not from when the answer came.
-        until = self._clock() + _FRESH_S
-        this = asyncio.current_task()
-        try:
-            with answering():
-                row = await self._pool.fetchrow(SQL["find"], digest)
-            if row is None:
-                self._known.pop(digest, None)
-                return None
-            found = KnownKey(*row)
-            if self._asking.get(digest) is this:
-                if len(self._known) >= _KNOWN_MAX:
-                    self._known.clear()
-                self._known[digest] = (until, found)
-            return found
-        finally:
-            if self._asking.get(digest) is this:
-                del self._asking[digest]
+        with answering():
+            row = await self._pool.fetchrow(SQL["find"], digest)
+        return None if row is None else KnownKey(*row)
 
 
 async def lock(connection: Connection) -> None:
@@ -149,8 +123,28 @@ async def lock(connection: Connection) -> None:
     await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
 
 
-async def _revoke(connection: Connection, key_id: int, by: str) -> Revocation:
-    if await connection.fetchval(SQL["revoke"], key_id, by) is not None:
+async def make(
+    connection: Connection, name: str, *, person: str, role: str, by: Doer
+) -> tuple[Key, str]:
+    """Make a key in a transaction of the caller's own."""
+    key = new_key()
+    row = await connection.fetchrow(SQL["make"], name, person, role, hashed(key.encode()), by.name)
+    assert row is not None  # noqa: S101 - an INSERT without conditions returns its row
+    made = Key(*row)
+    await noted(connection, by, "make", made)
+    return made, key
+
+
+async def noted(connection: Connection, by: Doer, deed: str, key: Key) -> None:
+    """Write down what is done with a key."""
+    detail = {"name": key.name, "person": key.person, "role": key.role}
+    await note(connection, by, kind="key", deed=deed, subject=key.id, detail=detail)
+
+
+async def _revoke(connection: Connection, key_id: int, by: Doer) -> Revocation:
+    row = await connection.fetchrow(SQL["revoke"], key_id, by.name)
+    if row is not None:
+        await noted(connection, by, "revoke", Key(*row))
         return Revocation.REVOKED
     match await connection.fetchval(SQL["revoked"], key_id):
         case None:

@@ -16,7 +16,8 @@ from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 from onward.store import queries
-from onward.store.database import Pool, answering
+from onward.store.audit import Doer, note
+from onward.store.database import Connection, Pool, answering
 from onward.store.group_commit import GroupCommit
 
 SQL = queries.load("ledger.sql")
@@ -24,6 +25,7 @@ SQL = queries.load("ledger.sql")
 BALANCE_MAX: Final = 10**15  # what a deposit may bring an account to
 _LAST: Final = 2**63 - 1
 _GROUP_MAX: Final = 200
+_ITEM: Final = "item:"
 
 PostKind = Literal["deposit", "withdraw", "issue"]
 
@@ -85,7 +87,7 @@ class Holding(NamedTuple):
 
 def item_asset(item_id: int) -> str:
     """Name an item as an asset."""
-    return f"item:{item_id}"
+    return f"{_ITEM}{item_id}"
 
 
 async def account(pool: Pool, user: str, asset: str) -> Account:
@@ -128,7 +130,7 @@ def new_post(
     return Post(user, asset, version, kind, amount, by, key, f"{kind} {amount} {asset}{whose}")
 
 
-async def post(pool: Pool, wanted: Post) -> Posted:
+async def post(pool: Pool | Connection, wanted: Post) -> Posted:
     """Bring something in from outside, or take it there; one transaction, one round trip.
 
     If another has locked the account, it is waited for.
@@ -138,6 +140,19 @@ async def post(pool: Pool, wanted: Post) -> Posted:
         row = await pool.fetchrow(SQL["post"], *what, BALANCE_MAX, by, key, request)
     assert row is not None  # noqa: S101 - the function answers every call
     return Posted(Outcome(row[0]), *row[1:])
+
+
+async def issue(pool: Pool, wanted: Post, *, by: Doer) -> Posted:
+    """Bring pieces of an item into somebody's account from outside."""
+    with answering():
+        async with pool.acquire() as connection, connection.transaction():
+            posted = await post(connection, wanted)
+            if posted.outcome is Outcome.OK:
+                item = wanted.asset.removeprefix(_ITEM)
+                told = {"user_id": wanted.user, "quantity": wanted.amount}
+                detail = {**told, "operation_id": posted.operation_id}
+                await note(connection, by, kind="item", deed="issue", subject=item, detail=detail)
+    return posted
 
 
 class Posts:
@@ -181,8 +196,7 @@ async def holdings(pool: Pool, user: str, *, after: int, limit: int) -> list[Hol
     with answering():
         rows = await pool.fetch(SQL["holdings"], user, after, limit)
     return [
-        Holding(int(asset.removeprefix("item:")), available, held)
-        for asset, available, held in rows
+        Holding(int(asset.removeprefix(_ITEM)), available, held) for asset, available, held in rows
     ]
 
 

@@ -44,6 +44,10 @@ def _array(names: Iterable[str]) -> str:
     return "ARRAY[" + ", ".join(f"'{name}'" for name in names) + "]"
 
 
+def _list(statuses: Iterable[str]) -> str:
+    return ", ".join(f"'{status}'" for status in sorted(statuses))
+
+
 def unanswered() -> list[str]:
     """Return the statuses in which a command may be handed over, or handed over again."""
     again = {*NODE.moves["send"].sources, *NODE.moves["ack"].sources}
@@ -77,7 +81,9 @@ def rendered(text: str) -> str:
     (queued,) = EXECUTION.moves["claim"].sources
     (running,) = EXECUTION.moves["succeed"].sources
     for form, filled in (
+        ("{states}", statuses_literal("states")),
         ("{timed}", statuses_literal("timed")),
+        ("{terminal}", statuses_literal("terminal")),
         ("{unanswered}", _array(unanswered())),
         ("{wires}", _array(f"{channel}.{name}" for channel in WIRES for name in WIRES[channel])),
         ("{new}", f"'{EXECUTION.initial}'"),
@@ -85,7 +91,11 @@ def rendered(text: str) -> str:
         ("{running}", f"'{running}'"),
         ("{open}", f"'{ORDER.initial}'"),
         ("{filled}", f"'{ORDER.moves['fill'].target}'"),
-        ("{unsuccessful}", ", ".join(f"'{status}'" for status in sorted(unsuccessful))),
+        ("{ended}", _list(EXECUTION.terminal)),
+        ("{live}", _list(EXECUTION.states.keys() - EXECUTION.terminal)),
+        ("{unsuccessful}", _list(unsuccessful)),
+        ("{failed}", _list(EXECUTION.moves[event].target for event in ("fail", "timeout"))),
+        ("{cancelled}", f"'{EXECUTION.moves['cancel'].target}'"),
     ):
         text = text.replace(form, filled)
     return text

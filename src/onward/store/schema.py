@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
+from importlib import resources
 from typing import Final
 
 from onward.core.lifecycles import LIFECYCLES
@@ -21,10 +23,14 @@ from onward.store.database import Connection
 from onward.store.guarded import GUARDED
 from onward.store.queries import read_sql, rendered
 
-HEAD: Final = "0006"  # the newest revision; checked against the files by a test
+HEAD: Final = "0008"  # the newest revision; checked against the files by a test
 _LOCK: Final = 0x6F6E77617264  # "onward": the advisory lock of all migrations
 
 _FUNCTIONS: Final = ("ledger_functions.sql", "market_functions.sql")
+
+_FUNCTION: Final = re.compile(
+    r"CREATE FUNCTION onward\.(\w+)\(.*?AS \$function\$(.*?)\$function\$", re.DOTALL
+)
 
 LawRow = tuple[str, str, str, str, str, str, bool, bool]
 
@@ -39,6 +45,25 @@ async def upgrade(connection: Connection, *, timeline_keep_months: int) -> None:
         elif await connection.fetchval("SELECT digest FROM onward.derived") != _digest():
             await connection.execute(derived())
         await timeline.keep_months(connection, timeline_keep_months)
+
+
+async def renew(connection: Connection) -> None:
+    """Write anew what is derived from this program, whether or not the database says it has it."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute(derived())
+
+
+async def make_months(connection: Connection) -> None:
+    """Make the months that are missing; none is dropped."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await timeline.make_missing(connection)
+
+
+async def is_signed(connection: Connection) -> bool:
+    """Say whether the database was last written by a program whose law and functions are ours."""
+    return bool(await connection.fetchval("SELECT digest FROM onward.derived") == _digest())
 
 
 async def revision(connection: Connection) -> str | None:
@@ -84,6 +109,25 @@ def law() -> list[LawRow]:
         for table in LIFECYCLES.values()
         for (status, event), decision in table.table.items()
     ]
+
+
+def functions() -> dict[str, str]:
+    """Return the body of every function that this program makes, by its name."""
+    return dict(_FUNCTION.findall(_unsigned()))
+
+
+def made() -> tuple[set[str], set[str]]:
+    """Return the tables and the indexes that all revisions together have made and not dropped."""
+    # Found without importing them: that would load Alembic.
+    revisions = resources.files(__package__).joinpath("migrations", "versions").iterdir()
+    text = "\n".join(file.read_text("utf-8") for file in revisions if file.name.endswith(".sql"))
+    return _left(text, "TABLE"), _left(text, "INDEX")
+
+
+def _left(text: str, kind: str) -> set[str]:
+    made = re.findall(rf"^CREATE (?:UNIQUE )?{kind} (?:onward\.)?(\w+)", text, re.MULTILINE)
+    dropped = re.findall(rf"^DROP {kind} (?:onward\.)?(\w+)", text, re.MULTILINE)
+    return set(made) - set(dropped)
 
 
 def derived() -> str:

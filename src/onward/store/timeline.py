@@ -14,6 +14,7 @@ MONTHLY: Final = (
     "execution_timeline",
     "execution_logs",
     "order_timeline",
+    "audit",
 )
 _AHEAD: Final = 3  # months; a process that runs longer without anybody opening uses the default
 
@@ -36,6 +37,24 @@ async def keep_months(connection: Connection, kept: int, *, now: datetime | None
         await connection.execute(
             f"DELETE FROM onward.{table}_default WHERE at < '{_first(oldest)}'"  # noqa: S608 - ours
         )
+
+
+async def make_missing(connection: Connection) -> None:
+    """Make the months to come, and those of which the default partitions have caught something."""
+    at: datetime = await connection.fetchval("SELECT now()")
+    for table in MONTHLY:
+        existing = await _existing(connection, table)
+        ahead = {_later((at.year, at.month), n) for n in range(_AHEAD + 1)}
+        for month in sorted((ahead | await _caught(connection, table)) - set(existing)):
+            await _make(connection, table, month)
+
+
+async def _caught(connection: Connection, table: str) -> set[Month]:
+    rows = await connection.fetch(
+        "SELECT DISTINCT extract(year FROM at)::integer, "  # noqa: S608 - a name of ours
+        f"extract(month FROM at)::integer FROM onward.{table}_default"
+    )
+    return {(year, month) for year, month in rows}
 
 
 async def _existing(connection: Connection, table: str) -> list[Month]:

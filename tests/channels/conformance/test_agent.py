@@ -24,6 +24,7 @@ from tests.channels.conformance.ground import Does, Ear, Effects, Nature
 from tests.channels.conformance.suite import *  # noqa: F403 - the whole suite, under this channel
 from tests.channels.faults import Proxy, faulty
 from tests.conftest import settings_for
+from tests.present import TESTER
 
 _numbers = count(1)
 _epochs = count(1)
@@ -122,7 +123,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @asynccontextmanager
 async def agent(server: Server, host_id: int, port: int, folder: Path) -> AsyncIterator[None]:
     """Have the real agent of a host, in a process of its own."""
-    token = await make_token(server.services.pool, host_id, by="test")
+    token = await make_token(server.services.pool, host_id, by=TESTER)
     assert token is not None
     # Root in a container is who runs the tests; the agent wants that to be said.
     as_root = ["--allow-root"] if os.geteuid() == 0 else []

@@ -3,7 +3,8 @@ SELECT j.id AS job_id, j.external_id, j.command_type, j.params, j.argv, j.masked
        j.max_concurrency,
        j.read_only, j.timeout_s, j.max_retries, j.approval_state, j.requested_by, j.edited_by,
        j.decided_by, j.decided_at, j.decision_reason, j.paused_at, j.cancelled_at, j.cancelled_by,
-       j.retry_of, j.trace ->> 'request_id' AS request_id, j.total, j.version, j.created_at, j.updated_at,
+       j.retry_of, j.trace ->> 'request_id' AS request_id, j.total, j.version, j.created_at,
+       j.updated_at, j.finished_at,
        (SELECT coalesce(jsonb_object_agg(c.status, c.n) FILTER (WHERE c.n <> 0), '{}')
           FROM (SELECT status, sum(n) AS n FROM job_counts
                  WHERE job_id = j.id GROUP BY status) AS c) AS counts
@@ -12,7 +13,7 @@ SELECT j.id AS job_id, j.external_id, j.command_type, j.params, j.argv, j.masked
 -- name: of_execution
 SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.epoch, e.version,
        e.attempt, e.retries, e.due_at, e.deadline_at, e.worker_id, e.cause, e.exit_code, e.error,
-       e.late_result, e.created_at, e.updated_at, e.finished_at
+       encode(e.output, 'hex') AS output, e.late_result, e.created_at, e.updated_at, e.finished_at
   FROM executions e
   LEFT JOIN hosts h ON h.id = e.host_id;
 
@@ -42,8 +43,19 @@ SELECT c.params, m.masked
    AND ($3::text IS NULL OR j.approval_state = $3)
    AND ($4::text IS NULL OR j.command_type = $4)
    AND ($5::text IS NULL OR j.external_id = $5)
+   AND ($6::text IS NULL OR j.requested_by = $6)
+   AND {finished}
  ORDER BY j.id DESC
  LIMIT $2;
+
+-- name: waiting_jobs
+-- The oldest first: they have waited longest.
+{job}
+ WHERE j.finished_at IS NULL
+   AND j.approval_state = 'WAIT_APPROVAL'
+   AND j.cancelled_at IS NULL
+ ORDER BY j.id
+ LIMIT $1;
 
 -- name: job_timeline
 SELECT t.seq, t.at, t.event, t.by, t.detail
@@ -57,12 +69,22 @@ SELECT t.seq, t.at, t.event, t.by, t.detail
 {execution}
  WHERE e.id = $1;
 
+-- name: wanted
+-- A condition over executions `e` and their hosts `h`, for what is asked of the executions of a job;
+-- what is null is not asked. All of a job may have to be looked at, but nothing else.
+{statuses}
+   AND ($4::text IS NULL OR e.cause = $4)
+   AND ($5::integer IS NULL OR e.exit_code = $5)
+   AND ($6::bytea IS NULL OR coalesce(e.output, '') = $6)
+   AND ($7::boolean IS NULL OR (e.late_result IS NOT NULL) = $7)
+   AND ($8::text IS NULL OR position(lower($8) IN lower(h.name)) > 0);
+
 -- name: executions_of_job
 -- In the order of the hosts, which is the order of the index that finds them.
 {execution}
  WHERE e.job_id = $1
    AND e.host_id > $2
-   AND {filter}
+   AND {wanted}
  ORDER BY e.host_id
  LIMIT $3;
 
@@ -72,7 +94,7 @@ SELECT t.seq, t.at, t.event, t.by, t.detail
   JOIN failures f ON f.execution_id = e.id
  WHERE f.job_id = $1
    AND f.host_id > $2
-   AND {filter}
+   AND {wanted}
  ORDER BY f.host_id
  LIMIT $3;
 
@@ -81,9 +103,12 @@ SELECT t.seq, t.at, t.event, t.by, t.detail
 {execution}
  WHERE e.host_id = $1
    AND e.id < $2
-   AND {filter}
+   AND {statuses}
  ORDER BY e.id DESC
  LIMIT $3;
+
+-- name: count
+SELECT count(*) FROM ({query}) AS q;
 
 -- name: execution_timeline
 SELECT t.seq, t.at, t.event, t.verdict, t.from_status, t.to_status, t.epoch, t.source, t.detail

@@ -74,6 +74,7 @@ SELECT cmd_id, lifecycle, node, type, task_id, status, epoch, version, timeout_s
    AND cmd_id >= $2
    AND ($4::text IS NULL OR lifecycle = $4)
    AND ($5::text IS NULL OR node = $5)
+   AND ($6::text IS NULL OR status = $6)
  ORDER BY cmd_id DESC
  LIMIT $3;
 

@@ -1,13 +1,21 @@
 , counted AS (
             -- The job's counters, as changes: adding a row never waits for another, as adding to a
             -- number in the job's own row would.
-            INSERT INTO job_counts (job_id, status, n)
-            SELECT m.job_id, s.status, sum(s.n)
+            INSERT INTO job_counts (job_id, status, n, at)
+            SELECT m.job_id, s.status, sum(s.n), now_at
               FROM moved m
              CROSS JOIN LATERAL (VALUES (m.seen, -1), (m.status, 1)) AS s (status, n)
              WHERE m.verdict = 'OK'
              GROUP BY m.job_id, s.status
             HAVING sum(s.n) <> 0
+        ), happened AS (
+            -- In the same way, how many ended in this minute.
+            INSERT INTO activity (minute, status, n)
+            SELECT date_trunc('minute', now_at), m.status, count(*)
+              FROM moved m
+             WHERE m.verdict = 'OK'
+               AND m.status IN ({ended})
+             GROUP BY m.status
         ), unqueued AS (
             DELETE FROM queue q
              USING moved m

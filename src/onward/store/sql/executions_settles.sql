@@ -15,5 +15,12 @@
                    retries = c.retries + coalesce((n.data ->> 'costs')::integer, 0),
                    cause = CASE WHEN j.event = 'claim' THEN NULL
                        ELSE coalesce(n.data ->> 'cause', c.cause) END,
-                   exit_code = coalesce(n.data ->> 'exit_code', c.exit_code::text)::integer,
-                   error = coalesce(n.data ->> 'error', c.error)
+                   exit_code = CASE WHEN j.event = 'claim' THEN NULL
+                       ELSE coalesce(n.data ->> 'exit_code', c.exit_code::text)::integer END,
+                   error = coalesce(n.data ->> 'error', c.error),
+                   -- What the last attempt printed, also if that is nothing. Its late word comes with
+                   -- all that it printed; what ends before an attempt leaves the former one's.
+                   output = CASE WHEN j.event = 'claim' THEN NULL
+                       WHEN j.verdict = 'OK' AND j.status = {running}
+                           THEN decode(n.data ->> 'output', 'hex')
+                       ELSE coalesce(decode(j.data ->> 'output', 'hex'), c.output) END

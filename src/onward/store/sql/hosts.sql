@@ -56,13 +56,18 @@ SELECT id, name, labels, channel, address, state, version, created_at, updated_a
  WHERE name = $1;
 
 -- name: page
--- {chosen} is a condition over hosts `h`, written from a selector; its parameters begin at $3.
+-- {chosen} is a condition over hosts `h`, written from a selector; its parameters begin at $4. To
+-- look for a part of a name, all hosts are looked at.
 SELECT h.id, h.name, h.labels, h.channel, h.address, h.state, h.version, h.created_at, h.updated_at
   FROM hosts h
  WHERE h.id > $1
+   AND ($3::text IS NULL OR position(lower($3) IN lower(h.name)) > 0)
    AND ({chosen})
  ORDER BY h.id
  LIMIT $2;
+
+-- name: count
+SELECT count(*) FROM ({query}) AS q;
 
 -- name: replanned
 -- What waits for approval on these hosts would do something else now, so it has a new version:
@@ -116,7 +121,7 @@ DELETE FROM hosts h
  WHERE h.id = $1
    AND h.version = $2::bigint
    AND NOT EXISTS (SELECT FROM executions e WHERE e.host_id = h.id)
-RETURNING h.id;
+RETURNING h.name;
 
 -- name: block
 -- What is forbidden on a host is part of it, so the host has a new version. Of two who have seen the
@@ -215,7 +220,7 @@ WITH host AS (
      WHERE h.id = $1
        AND h.version = $3::bigint
        AND EXISTS (SELECT FROM host_command_blocks b WHERE b.host_id = $1 AND b.command_type = $2)
-    RETURNING h.id, h.version
+    RETURNING h.id, h.name, h.version
 ), lifted AS (
     DELETE FROM host_command_blocks b
      USING host
@@ -223,7 +228,7 @@ WITH host AS (
        AND b.command_type = $2
     RETURNING b.host_id
 ), {replanned}
-SELECT version FROM host;
+SELECT name, version FROM host;
 
 -- name: blocks_of
 SELECT b.host_id, h.name AS host_name, b.command_type, b.reason, b.owner, b.created_at,

@@ -301,16 +301,58 @@ SELECT status, sum(n)::integer AS n FROM job_counts WHERE job_id = $1 GROUP BY s
 -- name: sum_counts
 -- Many small changes become one row a status. Whoever adds a change meanwhile adds a row of its
 -- own, and whoever sums up the same job at the same moment finds its rows locked and leaves them.
+-- Only jobs that are open and may have moved are looked at; `finish` does it for those that are over.
 WITH old AS (
-    DELETE FROM job_counts c
-     USING (
-            SELECT ctid FROM job_counts
-             WHERE job_id = ANY (
-                   SELECT job_id FROM job_counts GROUP BY job_id HAVING count(*) > $1 LIMIT 100)
-               FOR UPDATE SKIP LOCKED
-           ) AS o
-     WHERE c.ctid = o.ctid
-    RETURNING c.job_id, c.status, c.n
+    DELETE FROM job_counts
+     WHERE ctid = ANY (ARRAY(
+           SELECT c.ctid
+             FROM job_counts c
+            WHERE c.job_id = ANY (ARRAY(
+                  SELECT j.id
+                    FROM jobs j
+                   WHERE {may_move}
+                     AND (SELECT count(*) FROM job_counts c WHERE c.job_id = j.id) > $1
+                   LIMIT 100))
+              FOR UPDATE SKIP LOCKED))
+    RETURNING job_id, status, n, at
 )
-INSERT INTO job_counts (job_id, status, n)
-SELECT job_id, status, sum(n) FROM old GROUP BY job_id, status HAVING sum(n) <> 0;
+INSERT INTO job_counts (job_id, status, n, at)
+SELECT job_id, status, sum(n), max(at) FROM old GROUP BY job_id, status HAVING sum(n) <> 0;
+
+-- name: finish
+-- Nothing of these jobs is open any more, by their own counters, and nothing will be again: when the
+-- last of it ended is noted, and the counters are summed up for good. A job that somebody has
+-- locked comes next time.
+WITH over AS MATERIALIZED (
+    SELECT j.id
+      FROM jobs j
+     WHERE {may_move}
+       AND NOT EXISTS (
+            SELECT FROM job_counts c
+             WHERE c.job_id = j.id AND c.status IN ({live})
+             GROUP BY c.status
+            HAVING sum(c.n) <> 0)
+     ORDER BY j.id
+     LIMIT $1
+       FOR NO KEY UPDATE SKIP LOCKED
+), noted AS (
+    UPDATE jobs j
+       SET finished_at = coalesce((SELECT max(c.at) FROM job_counts c WHERE c.job_id = j.id), now())
+      FROM over
+     WHERE j.id = over.id
+), old AS (
+    DELETE FROM job_counts
+     WHERE ctid = ANY (ARRAY(
+           SELECT c.ctid
+             FROM over
+             JOIN job_counts c ON c.job_id = over.id
+              FOR UPDATE OF c SKIP LOCKED))
+    RETURNING job_id, status, n, at
+)
+INSERT INTO job_counts (job_id, status, n, at)
+SELECT job_id, status, sum(n), max(at) FROM old GROUP BY job_id, status HAVING sum(n) <> 0;
+
+-- name: may_move
+-- A condition over jobs `j`: open, and not waiting for approval, which is where nothing moves.
+j.finished_at IS NULL
+AND (j.approval_state IS DISTINCT FROM 'WAIT_APPROVAL' OR j.cancelled_at IS NOT NULL);

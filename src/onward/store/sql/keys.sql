@@ -24,7 +24,7 @@ UPDATE api_keys k
    AND (k.role <> 'admin'
         OR EXISTS (SELECT FROM api_keys o
                     WHERE o.role = 'admin' AND o.revoked_at IS NULL AND o.id <> k.id))
-RETURNING k.id;
+RETURNING k.id, k.name, k.person, k.role, k.created_at, k.created_by, k.revoked_at, k.revoked_by;
 
 -- name: revoked
 SELECT revoked_at IS NOT NULL AS revoked FROM api_keys WHERE id = $1;
@@ -41,13 +41,15 @@ VALUES ($1, 'admin', 'admin', $2, 'environment')
        revoked_at = NULL, revoked_by = NULL
  WHERE (api_keys.name, api_keys.person, api_keys.role)
        <> (excluded.name, excluded.person, excluded.role)
-    OR api_keys.revoked_at IS NOT NULL;
+    OR api_keys.revoked_at IS NOT NULL
+RETURNING id, name, person, role, created_at, created_by, revoked_at, revoked_by;
 
 -- name: replace
 -- What the environment said before is no longer said.
 UPDATE api_keys
    SET revoked_at = now(), revoked_by = 'environment'
- WHERE name = $1 AND hash <> $2 AND revoked_at IS NULL;
+ WHERE name = $1 AND hash <> $2 AND revoked_at IS NULL
+RETURNING id, name, person, role, created_at, created_by, revoked_at, revoked_by;
 
 -- name: take_message
 -- Insert first, never look first: of two copies of one message, one is taken.

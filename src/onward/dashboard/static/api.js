@@ -1,0 +1,107 @@
+/**
+ * Asks the service, as any other program does. What it refuses is a `Problem`, with the words that
+ * it gave for it.
+ */
+
+import { json } from "./format.js";
+
+/** Other sites cannot make a browser send this header: with it, the cookie says who we are. */
+export const PAGE = Object.freeze({ "X-Onward-Page": "1" });
+
+/** A refusal of the service, or the lack of an answer (`status` 0). */
+export class Problem extends Error {
+  constructor(status, body, etag) {
+    super(body.detail || body.title || `The service answered ${status}.`);
+    this.status = status;
+    this.code = body.code ?? "";
+    this.title = body.title ?? "";
+    this.detail = body.detail ?? "";
+    this.errors = Array.isArray(body.errors) ? body.errors : [];
+    this.requestId = body.request_id ?? "";
+    this.body = body;
+    this.etag = etag;
+  }
+
+  /** Whether what was asked for has changed since it was looked at. */
+  get stale() {
+    return this.status === 412;
+  }
+}
+
+let onLoggedOut = () => {};
+
+/** Say what is to be done when the service no longer knows who we are. */
+export function whenLoggedOut(handler) {
+  onLoggedOut = handler;
+}
+
+/**
+ * Make a request; returns what was answered, with its `etag` beside it where it has one.
+ *
+ * `query` leaves out what is `null`; a list becomes one parameter for each of its values. `text` is a body
+ * that goes out as it is, in place of JSON. With `key`, a repeat gets the answer of the first.
+ */
+export async function ask(method, path, { query, body, text, ifMatch, key, signal } = {}) {
+  const headers = { ...PAGE, Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (text !== undefined) headers["Content-Type"] = "text/plain; charset=utf-8";
+  if (ifMatch) headers["If-Match"] = ifMatch;
+  if (key) headers["Idempotency-Key"] = key;
+  let answer;
+  try {
+    answer = await fetch(address(path, query), {
+      method,
+      headers,
+      body: body === undefined ? text : json(body),
+      signal,
+      credentials: "same-origin",
+      cache: "no-store",
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, { title: "The service does not answer", detail: "The service does not answer. It is tried again." });
+  }
+  const found = await read(answer);
+  const etag = answer.headers.get("ETag");
+  if (answer.ok) return { data: found, etag, status: answer.status };
+  if (answer.status === 401 && path !== "/session") onLoggedOut();
+  throw new Problem(answer.status, found && typeof found === "object" ? found : {}, etag);
+}
+
+/** Return what there is at an address. */
+export const get = async (path, query, options) => (await ask("GET", path, { query, ...options })).data;
+
+/** Return what there is, and its version: `{data, etag}`. */
+export const getWithVersion = (path, query, options) => ask("GET", path, { query, ...options });
+
+export const post = (path, body, options) => ask("POST", path, { body, ...options });
+export const put = (path, body, options) => ask("PUT", path, { body, ...options });
+export const patch = (path, body, options) => ask("PATCH", path, { body, ...options });
+export const del = (path, options) => ask("DELETE", path, options);
+
+function address(path, query) {
+  // Relative to the page: it works below any prefix that a proxy puts before it.
+  const url = new URL(`.${path}`, document.baseURI.split("#")[0]);
+  for (const [name, value] of Object.entries(query ?? {})) {
+    for (const each of Array.isArray(value) ? value : [value]) {
+      if (each !== null && each !== undefined && each !== "") url.searchParams.append(name, each);
+    }
+  }
+  return url;
+}
+
+async function read(answer) {
+  const text = await answer.text();
+  if (!text) return null;
+  try {
+    return JSON.parse(text, exact);
+  } catch {
+    return null;
+  }
+}
+
+/** Numbers beyond what a double holds are kept as they were written. */
+export function exact(_key, value, context) {
+  if (typeof value !== "number" || !context || Number.isSafeInteger(value)) return value;
+  return Number.isInteger(value) && /^-?\d+$/.test(context.source) ? BigInt(context.source) : value;
+}

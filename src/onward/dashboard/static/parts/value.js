@@ -1,0 +1,38 @@
+/** Values as they were sent: parameters, results, details. Only ever text. */
+
+import { inline, json } from "../format.js";
+import { h } from "../view.js";
+
+const isObject = (value) => value !== null && typeof value === "object";
+
+/** An object as a list of names and values; what is deep can be opened. */
+export function pairs(object, { none = "none" } = {}) {
+  const entries = Object.entries(object ?? {});
+  if (!entries.length) return h("span", { class: "faint" }, none);
+  return h(
+    "dl",
+    { class: "pairs" },
+    entries.map(([name, value]) => [
+      h("dt", { key: `t-${name}` }, name),
+      h("dd", { key: `d-${name}` }, isObject(value) && Object.keys(value).length ? block(value) : h("code", null, inline(value))),
+    ]),
+  );
+}
+
+/** A value as JSON, over several lines. */
+export const block = (value) => h("pre", { class: "json", tabindex: "0" }, json(value, 2));
+
+/** Labels of a host. */
+export const labels = (object) =>
+  h("span", { class: "labels" }, Object.entries(object ?? {}).map(([name, value]) => h("span", { class: "label", key: name }, h("span", { class: "label-name" }, name), value)));
+
+/** Put a text where somebody can paste it from, also where there is no secure context. */
+export async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
