@@ -34,17 +34,21 @@ from onward.core.selectors import MAX_LENGTH, MAX_NAMES, parse, to_json
 from onward.core.verdicts import TransitionResult
 from onward.errors import ChannelError, InvalidLifecycle
 from onward.fleet import output
+from onward.fleet.attention import Concern
 from onward.fleet.hosts import MAX_LABELS
 from onward.fleet.inventory import MAX_HOSTS
+from onward.fleet.ready import STUCK_AFTER_S
 from onward.fleet.standing import JobState
 from onward.fleet.why import Reason
 from onward.service.serving import services as services_for
 from onward.settings import Settings
 from onward.store import inputs
 from onward.store.ledger import BALANCE_MAX
+from onward.store.overview import DUE_MAX, Limits
 from onward.trading.money import AMOUNT_MAX
 from onward.wiring import Onward
 from tests.databases import copied
+from tests.present import TESTER
 from tests.proof_table import Tried
 from tests.reader import missing, page, reading, steps, table
 
@@ -59,6 +63,7 @@ def curl_options() -> str:
 
 
 FLEET, API, TRADING = page("fleet.md"), page("api.md"), page("trading.md")
+PEOPLE = page("cli-guide.md")
 SOURCES = Path(onward.__file__).parent
 
 
@@ -83,6 +88,7 @@ def readers(server_url: str, template: str) -> Iterator[Mapping[str, Future[int]
             "fleet": crowd.submit(follow_fleet),
             "API": crowd.submit(followed, API),
             "trading": crowd.submit(followed, TRADING),
+            "command line": crowd.submit(followed, PEOPLE),
         }
 
 
@@ -112,6 +118,13 @@ def test_everything_on_the_page_about_trading_happens_as_shown(
     tried("steps of the page about trading", readers["trading"].result(), "all as shown")
 
 
+def test_everything_on_the_page_about_the_command_line_happens_as_shown(
+    readers: Mapping[str, Future[int]], tried: Tried
+):
+    done = readers["command line"].result()
+    tried("steps of the page about the command line", done, "all as shown")
+
+
 def test_a_reader_notices_what_is_not_as_shown():
     shown = 'HTTP/1.1 202 Accepted\n…\n{"job_id":1,…"total":3}'
     said = 'HTTP/1.1 202 Accepted\r\ndate: today\r\n\r\n{"job_id":1,"version":1,"total":3}\n'
@@ -128,7 +141,7 @@ def test_a_reader_takes_commands_of_many_lines():
     assert second == ("console", "cat y", "")
 
 
-@pytest.mark.parametrize("text", [FLEET, API, TRADING])
+@pytest.mark.parametrize("text", [FLEET, API, TRADING, PEOPLE])
 def test_no_example_is_left_out(text: str):
     """A block of another kind would be shown, and not run."""
     kinds = set(re.findall(r"^```(\w+)", text, re.MULTILINE))
@@ -201,6 +214,19 @@ def test_the_page_explains_every_verdict():
     assert listed == [(result.value, result.meaning) for result in TransitionResult]
 
 
+def test_the_page_says_when_somebody_should_look():
+    rows = dict(table(API, "kind", "when"))
+    assert sorted(rows) == sorted(Concern)
+    limits = Limits()
+    assert f"by more than {limits.overdue_s:g} seconds" in rows[Concern.OVERDUE]
+    assert f"{STUCK_AFTER_S:g} seconds ago" in rows[Concern.OUTBOX_STUCK]
+    assert f"no more than {DUE_MAX:,} " in rows[Concern.DUE]
+    assert f"at least {limits.wrong}, and {limits.wrong_share:.0%}" in rows[
+        Concern.FAILING
+    ].replace(" %", "%")
+    assert f"more than {limits.paused_s / 60:g} minutes" in rows[Concern.PAUSED]
+
+
 def test_the_limits_on_the_page_are_those_of_the_program():
     settings = Settings()
     assert commands._EVENTS_MAX == callbacks._LINES_MAX
@@ -253,7 +279,7 @@ def test_the_limits_and_rates_on_the_page_about_trading_are_those_of_the_program
 def test_the_page_says_what_each_role_may():
     header = ["read", "run", "manage", "report", "approve", "trade", "admin"]
     asked = [Permission(word) for word in header]
-    assert set(asked) == set(Permission) - {Permission.PUBLIC}
+    assert set(asked) == set(Permission) - {Permission.ANY, Permission.PUBLIC}
     assert table(FLEET, "role", *header) == [
         [role.value, *("yes" if permission in GRANTS[role] else "" for permission in asked)]
         for role in Role
@@ -289,7 +315,7 @@ def test_the_page_says_what_follows_from_every_cause():
 
 async def test_the_page_names_every_metric(opened: Onward):
     services = services_for(opened)
-    _, key = await services.keys.make("scrape", person="ann", role="viewer", by="test")
+    _, key = await services.keys.make("scrape", person="ann", role="viewer", by=TESTER)
     transport = httpx2.ASGITransport(app=create_app(services))
     async with httpx2.AsyncClient(transport=transport, base_url="http://onward.test") as client:
         answer = await client.get("/metrics", headers={"Authorization": f"Bearer {key}"})

@@ -74,6 +74,7 @@ def onward(
         monkeypatch.delenv(f"ONWARD_{name.upper()}", raising=False)
     monkeypatch.setenv("ONWARD_URL", service.address)
     monkeypatch.setenv("ONWARD_DATA_DIR", str(service.data_dir))
+    monkeypatch.setenv("ONWARD_CONFIG", str(service.data_dir / "config.toml"))
 
     def run(*arguments: str, **settings: str) -> Ended:
         with monkeypatch.context() as changed:
@@ -214,22 +215,22 @@ def test_a_list_shows_each_host_on_a_line(onward: Onward, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "code", "said"),
     [
-        ({"ONWARD_URL": "http://127.0.0.1:1"}, "http://127.0.0.1:1 does not answer"),
-        ({"ONWARD_URL": "ftp://x"}, "ONWARD_URL: is not the address of a service"),
-        ({"ONWARD_URL": "http://me:secret@x"}, "ONWARD_URL: is not the address of a service"),
-        ({"ONWARD_URL": "https://onward.example.com"}, "ONWARD_KEY: is not set"),
-        ({"ONWARD_DATA_DIR": "/nowhere"}, "ONWARD_KEY: is not set, and /nowhere/admin-key"),
-        ({"ONWARD_KEY": "secret one"}, "ONWARD_KEY: is not a key"),
-        ({"ONWARD_KEY": "secret" * 9}, "This key is not known"),
+        ({"ONWARD_URL": "http://127.0.0.1:1"}, 10, "http://127.0.0.1:1 does not answer"),
+        ({"ONWARD_URL": "ftp://x"}, 1, "ONWARD_URL: is not the address of a service"),
+        ({"ONWARD_URL": "http://me:secret@x"}, 1, "ONWARD_URL: is not the address of a service"),
+        ({"ONWARD_URL": "https://onward.example.com"}, 8, "ONWARD_KEY: is not set"),
+        ({"ONWARD_DATA_DIR": "/nowhere"}, 8, "ONWARD_KEY: is not set, and /nowhere/admin-key"),
+        ({"ONWARD_KEY": "secret one"}, 1, "ONWARD_KEY: is not a key"),
+        ({"ONWARD_KEY": "secret" * 9}, 8, "This key is not known"),
     ],
 )
 def test_who_cannot_be_asked_or_does_not_know_us_is_told_in_one_line(
-    onward: Onward, settings: dict[str, str], said: str
+    onward: Onward, settings: dict[str, str], code: int, said: str
 ):
     ended = onward("list", **settings)
-    assert (ended.code, ended.said) == (1, "")
+    assert (ended.code, ended.said) == (code, "")
     assert len(ended.told.splitlines()) == 1
     assert said in ended.told
     assert "secret" not in ended.told

@@ -1,96 +1,173 @@
 """The command `onward`: one module a noun, each loaded when it is needed.
 
 What a command has to say goes to standard output, how it gets on to standard error. A failure is
-one line there; what the exit codes mean is a table below, and chosen nowhere else.
+one line there; what the exit codes mean is a table in `exits`, and chosen nowhere else.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from onward import errors
-from onward.cli import agent, bench, db, demo, docs, hosts, scale, storm, trade, up
+from onward import __version__, errors
+from onward.cli.exits import EXIT_CODES as EXIT_CODES
+from onward.cli.exits import Exit, of_error
+from onward.cli.tree import Branch, Given, Root, given_of
 
-FAILED: Final = 1
-INTERRUPTED: Final = 130
+if TYPE_CHECKING:
+    from typer._click.core import Context
 
-# By class, and no class inherits it: whoever adds an error decides here.
-EXIT_CODES: Final[Mapping[type[errors.OnwardError], int]] = MappingProxyType(
+_RUN, _LOOK, _SET, _SERVE, _TRY = (
+    "Run",
+    "Look and decide",
+    "Set up",
+    "Serve",
+    "Try and measure",
+)
+
+TREE: Final[Mapping[str, Branch]] = MappingProxyType(
     {
-        errors.OnwardError: FAILED,
-        errors.InvalidInput: FAILED,
-        errors.InvalidLifecycle: FAILED,
-        errors.UnknownLifecycle: FAILED,
-        errors.JobConflict: FAILED,
-        errors.PlanChanged: FAILED,
-        errors.NotOpen: FAILED,
-        errors.ServerProblem: FAILED,
-        errors.ServerUnreachable: FAILED,
-        errors.ServerTooOld: FAILED,
-        errors.ServerNotDurable: FAILED,
-        errors.SchemaMismatch: FAILED,
-        errors.ChannelError: FAILED,
-        errors.NotDelivered: FAILED,
-        errors.DeliveryUnknown: FAILED,
-        errors.HostRefused: FAILED,
-        errors.HostOffline: FAILED,
-        errors.HostBusy: FAILED,
-        errors.InvariantBroken: FAILED,
-        errors.GuardDrift: FAILED,
+        "run": Branch("run:app", "Run something on hosts: plan, confirm, watch, compare.", _RUN),
+        "jobs": Branch("jobs:app", "What was asked for: list, watch, decide, stop, retry.", _RUN),
+        "executions": Branch(
+            "executions:app", "One command on one host: where it is, why, what it printed.", _RUN
+        ),
+        "approvals": Branch("approvals:app", "What waits for somebody to decide.", _RUN),
+        "hosts": Branch("hosts:app", "The fleet: bring in, label, disable, trust.", _LOOK),
+        "blocks": Branch("blocks:app", "What is forbidden on which host, and by whom.", _LOOK),
+        "commands": Branch("commands:app", "Commands that travel by themselves.", _LOOK),
+        "workers": Branch("workers:app", "Who runs executions, and whether they breathe.", _LOOK),
+        "agents": Branch("agents:app", "The agents of hosts, and who is connected.", _LOOK),
+        "audit": Branch("audit:app", "Who did what.", _LOOK),
+        "context": Branch("context:app", "The services that you talk to, and your keys.", _SET),
+        "types": Branch("types:app", "What can be asked of hosts, and how carefully.", _SET),
+        "keys": Branch("keys:app", "Keys of the API: make, list, revoke.", _SET),
+        "whoami": Branch("whoami:app", "Say whom the service takes you for.", _SET),
+        "completion": Branch("completion:completion", "Print completion for a shell.", _SET),
+        "help": Branch("topics:topics", "Explain exit codes, output or the environment.", _SET),
+        "up": Branch("up:up", "Run the service, everything in one process.", _SERVE, service=True),
+        "api": Branch(
+            "scale:api", "Run the API alone; `onward worker` does the work.", _SERVE, service=True
+        ),
+        "worker": Branch("scale:worker", "Run a Celery worker.", _SERVE, service=True),
+        "beat": Branch("scale:beat", "Run Celery's Beat.", _SERVE, service=True),
+        "agent": Branch("agent:agent", "Run the agent of a host.", _SERVE, service=True),
+        "db": Branch("db:app", "Look after the database.", _SERVE),
+        "doctor": Branch(
+            "doctor:doctor", "Check the installation and every invariant of the database.", _SERVE
+        ),
+        "demo": Branch("demo:demo", "A thousand hosts over a bad network, judged.", _TRY),
+        "storm": Branch("storm:storm", "Late, doubled and reordered events, judged.", _TRY),
+        "trade": Branch("trade:app", "Trade, and see that no cent is missing.", _TRY),
+        "bench": Branch("bench:bench", "Measure Onward, and its peers beside it.", _TRY),
+        "docs": Branch("docs:docs", "Write the generated pages anew.", _TRY),
+        "complete": Branch("completion:complete", "Answer a shell.", _SET, hidden=True),
     }
 )
 
+
+class _Onward(Root):
+    table = TREE
+
+    def invoke(self, ctx: Context) -> object:
+        """Run the command; typer has another code for a reader who has gone."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _leave_unread()
+
+
 app = typer.Typer(
     name="onward",
+    cls=_Onward,
     help="Commands on fleets: forward only, ended exactly once, always able to say why.",
+    epilog="""
+    onward up                                   # a service, with everything it needs
+    onward run --on 'role=web' -- uptime        # plan, confirm, watch, compare
+    onward jobs                                 # what was asked for, the newest first
+    onward help exit-codes                      # what a script can tell apart
+    """,
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("up")(up.up)
-app.command("api")(scale.api)
-app.command("worker")(scale.worker)
-app.command("beat")(scale.beat)
-app.command("agent")(agent.agent)
-app.command("demo")(demo.demo)
-app.command("storm")(storm.storm)
-app.command("bench")(bench.bench)
-app.command("docs")(docs.docs)
-app.add_typer(hosts.app, name="hosts")
-app.add_typer(trade.app, name="trade")
-app.add_typer(db.app, name="db")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"onward {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def _onward(
+    context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the whole traceback of a failure.")
     ] = False,
+    version: Annotated[  # noqa: ARG001 - it is shown before anything else is read
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
 ) -> None:
-    global _debug  # noqa: PLW0603 - the one switch that has to outlive the command it is given to
-    _debug = debug
-
-
-_debug = False
+    given_of(context).debug = debug
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
+    given, words = Given(), list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(args=arguments)
+        app(args=words, prog_name="onward", obj=given)
     except errors.OnwardError as error:
-        if _debug:
+        if given.debug:
             raise
-        typer.echo(f"onward: {_one_line(error)}", err=True)
-        sys.exit(EXIT_CODES.get(type(error), FAILED))
+        _say(f"onward: {_one_line(error)}")
+        sys.exit(of_error(error))
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(Exit.INTERRUPTED)
+    except SystemExit:
+        # What is written last is written now, so that a reader who has gone is noticed here.
+        _flush()
+        raise
+    except Exception as error:
+        if given.debug or _is_service(words):
+            raise
+        _say(
+            f"onward: this is a bug ({type(error).__name__}: {_one_line(error)}). "
+            "With --debug before the command it is shown whole; please report it."
+        )
+        sys.exit(Exit.FAILED)
 
 
-def _one_line(error: errors.OnwardError) -> str:
+def _is_service(words: Sequence[str]) -> bool:
+    first = next((word for word in words if not word.startswith("-")), "")
+    return first in TREE and TREE[first].service
+
+
+def _say(line: str) -> None:
+    with suppress(BrokenPipeError):
+        typer.echo(line, err=True)
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _leave_unread()
+
+
+def _leave_unread() -> NoReturn:
+    # The interpreter flushes once more when it ends, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(Exit.NOBODY_READS)
+
+
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__

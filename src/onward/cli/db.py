@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onward.cli.tree import Command, noun
+
 if TYPE_CHECKING:
     from onward.settings import Settings
 
-app = typer.Typer(help="Look after the database.", no_args_is_help=True)
+app = noun("Look after the database.")
 
 
-@app.command()
+@app.command(cls=Command)
 def upgrade(
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the script for a DBA, and change nothing.")
@@ -30,7 +32,7 @@ def upgrade(
         asyncio.run(_print_script(url) if sql else _upgrade(url, found))
 
 
-@app.command()
+@app.command(cls=Command)
 def status() -> None:
     """Say which schema the database has, and what this program wants."""
     from onward.cli.environment import database_of, settings

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onward.cli.finding import Everything
+from onward.cli.host_deeds import add_deeds
+from onward.cli.shapes import HOST
+from onward.cli.tree import Calling, Reading, noun
 from onward.cli.trust import trust
 
 if TYPE_CHECKING:
     from onward.cli.client import Answer
     from onward.cli.ssh_includes import Place
 
-app = typer.Typer(help="Bring hosts in, look at them, and trust their keys.", no_args_is_help=True)
+app = noun("The fleet: bring in, label, disable, trust.")
 
 Form = Literal["csv", "json", "ini", "yaml", "ssh_config"]
 Channel = Literal["simulated", "ssh", "mqtt", "platform", "agent"]
@@ -35,8 +37,16 @@ _NAMES: Mapping[str, Form] = {"config": "ssh_config", "ssh_config": "ssh_config"
 _SHOWN = 20
 
 
-@app.command("import")
+@app.command(
+    "import",
+    cls=Calling,
+    epilog="""
+    onward hosts import ~/.ssh/config --dry-run
+    onward hosts import inventory.ini
+    """,
+)
 def import_hosts(
+    context: typer.Context,
     file: Annotated[
         Path,
         typer.Argument(
@@ -64,8 +74,7 @@ def import_hosts(
     Hosts are known by their names: who is not there is made, who differs is changed, and who is
     not named is left alone. What a configuration of OpenSSH includes is imported with it.
     """
-    from onward.cli.client import calling
-    from onward.cli.environment import settings
+    from onward.cli.client import service
 
     path = file.expanduser()
     chosen = form or _form_of(path)
@@ -75,36 +84,45 @@ def import_hosts(
         "channel": channel or ("ssh" if chosen in _OVER_SSH else "simulated"),
         "dry_run": "true" if dry_run else "false",
     }
-    with calling(settings()) as service:
-        answer = service.send("POST", "/hosts/import", params=params, content=content)
+    with service(context) as found:
+        answer = found.send("POST", "/hosts/import", params=params, content=content)
     if not answer.good:
         _show_mistakes(answer, path, places)
         answer.refuse()
     _show_import(answer)
 
 
-@app.command("list")
+@app.command(
+    "list",
+    cls=Reading,
+    epilog="""
+    onward hosts --selector 'role=web and zone!=eu'
+    onward hosts --search web --json name,state,labels
+    """,
+)
 def list_hosts(
+    context: typer.Context,
     selector: Annotated[
         str, typer.Option(help="Only these, such as `role=web and zone!=eu`.")
     ] = "all",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a list, and nothing else.")
-    ] = False,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only those with this in their name.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="How many, at most.", show_default="all"),
+    ] = None,
+    everything: Everything = False,
 ) -> None:
     """List hosts: how each is reached, and what selectors find it by."""
-    from onward.cli.client import calling
-    from onward.cli.environment import settings
+    from onward.cli.finding import show_list
 
-    with calling(settings()) as service:
-        found = list(service.pages("/hosts", selector=selector))
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-        return
-    _show_hosts(found)
+    most = None if everything else limit
+    show_list(context, HOST, "/hosts", most=most, selector=selector, search=search)
 
 
-app.command("trust")(trust)
+add_deeds(app)
+app.command("trust", cls=Calling)(trust)
 
 
 def _form_of(path: Path) -> Form:
@@ -150,20 +168,3 @@ def _show_import(answer: Answer) -> None:
         if isinstance(names, list) and names:
             more = ", …" if len(names) > _SHOWN else ""
             typer.echo(f"  {name}: {', '.join(names[:_SHOWN])}{more}")
-
-
-def _show_hosts(found: Sequence[Mapping[str, object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("name", "channel", "address", "state", "labels", box=None, pad_edge=False)
-    for host in found:
-        labels = host["labels"]
-        assert isinstance(labels, dict)  # noqa: S101 - the service says so
-        said = " ".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        cells = (host["name"], host["channel"], host["address"], host["state"], said)
-        table.add_row(*(Text(str(cell)) for cell in cells))
-    # Whoever reads it through a pipe wants whole lines.
-    console = Console() if sys.stdout.isatty() else Console(width=10_000)
-    console.print(table if found else "There is no such host.")

@@ -13,6 +13,14 @@ from onward.settings import Settings
 
 _GENERATED = "<!-- Written by `onward docs`; edit what it is about instead. -->"
 
+_SHARED = """\
+Every command has `--help`.
+Those that talk to a service take `--context`, `--url`, `--color` and `--no-input`.
+Those that print data take `-o table|json|jsonl|yaml`, `--json [FIELD,...]` and `--quiet` as well.
+A noun without a verb is its list: `onward jobs --open` is `onward jobs list --open`.
+[The guide](cli-guide.md) shows how they go together.
+"""
+
 
 def settings() -> str:
     """Return the page of everything that can be configured."""
@@ -34,23 +42,16 @@ def settings() -> str:
 
 def cli() -> str:
     """Return the page of every command."""
-    from onward.cli import EXIT_CODES, INTERRUPTED, app
+    from onward.cli import app
+    from onward.cli.exits import Exit
 
     root = typer.main.get_command(app)
     lines = ["# Commands", "", _GENERATED, ""]
+    lines += [_SHARED]
     for path, command in _commands("onward", root):
         lines += _about(path, command)
-    failed = ", ".join(sorted({str(code) for code in EXIT_CODES.values()}))
-    lines += [
-        "## Exit codes",
-        "",
-        "| code | meaning |",
-        "|---|---|",
-        "| 0 | It was done. |",
-        f"| {failed} | It failed, and a line on standard error says why; or a check did. |",
-        "| 2 | The command line was not understood. |",
-        f"| {INTERRUPTED} | It was interrupted with Ctrl-C. |",
-    ]
+    lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {code.meaning} |" for code in Exit]
     return _page(lines)
 
 
@@ -74,7 +75,7 @@ def _purpose(field: FieldInfo) -> str:
 
 
 def _commands(path: str, command: object) -> Iterator[tuple[str, TyperCommand | TyperGroup]]:
-    if isinstance(command, TyperCommand | TyperGroup):
+    if isinstance(command, TyperCommand | TyperGroup) and not command.hidden:
         yield path, command
     if isinstance(command, TyperGroup):
         for name, inner in command.commands.items():
@@ -86,21 +87,34 @@ def _about(path: str, command: TyperCommand | TyperGroup) -> list[str]:
     rows = []
     for parameter in command.params:
         if isinstance(parameter, TyperArgument):
-            usage.append(parameter.metavar or parameter.name.upper())
-            rows.append(f"| `{usage[-1]}` | {parameter.help or ''}{_unless(parameter)} |")
-        elif isinstance(parameter, TyperOption) and not parameter.hidden:
+            name = parameter.metavar or parameter.name.upper()
+            usage.append(f"{name}..." if parameter.nargs == -1 else name)
+            rows.append(f"| `{name}` | {parameter.help or ''}{_unless(parameter)} |")
+        elif isinstance(parameter, TyperOption) and not _left_out(path, parameter):
             rows.append(f"| `{_spelled(parameter)}` | {parameter.help or ''}{_unless(parameter)} |")
     usage.append("COMMAND" if isinstance(command, TyperGroup) else "[OPTIONS]")
     lines = [f"## {path}", "", "```", " ".join(usage), "```", ""]
     lines += [inspect.cleandoc(command.help or ""), ""]
+    if command.epilog:
+        lines += ["```console", *_typed(command.epilog), "```", ""]
     if rows:
         lines += ["| | |", "|---|---|", *rows, ""]
     return lines
 
 
+def _left_out(path: str, option: TyperOption) -> bool:
+    # What many commands share is told once.
+    return option.hidden or (not option.expose_value and path != "onward")
+
+
+def _typed(examples: str) -> Iterator[str]:
+    for line in inspect.cleandoc(examples).splitlines():
+        yield f"$ {line}"
+
+
 def _spelled(option: TyperOption) -> str:
-    names = ", ".join(option.opts)
-    return names if option.is_flag else f"{names} {option.name.upper()}"
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return names if option.is_flag else f"{names} {option.metavar or option.name.upper()}"
 
 
 def _unless(parameter: TyperArgument | TyperOption) -> str:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onward.cli.tree import Command, noun
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
     from onward.demo.trading.journal import Wanted
     from onward.trading.audit import Audit
 
-app = typer.Typer(help="Trade, and see that no cent is missing.", no_args_is_help=True)
+app = noun("Trade, and see that no cent is missing.")
 
 
-@app.command()
+@app.command(cls=Command)
 def demo(
     seconds: Annotated[int, typer.Option(min=2, max=600, help="How long they trade.")] = 10,
     seed: Annotated[
@@ -60,7 +62,7 @@ def demo(
         sys.exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 def check() -> None:
     """Derive every balance of the configured database again, and say whether the books are right.
 

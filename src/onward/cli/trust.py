@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from onward.cli.tree import Given, given_of
 
 if TYPE_CHECKING:
     from asyncssh import SSHKey
 
     from onward.channels.ssh.address import Address
     from onward.channels.ssh.dial import SshWay
-    from onward.cli.client import Client
     from onward.cli.known_hosts import Judged
     from onward.settings import Settings
 
 
 def trust(
+    context: typer.Context,
     host: Annotated[
         str, typer.Argument(help="The name of a host, or an address such as me@10.0.0.7:22.")
     ],
@@ -43,7 +45,7 @@ def trust(
     from onward.cli.environment import settings
 
     found = settings()
-    address = _address_of(host, found)
+    address = _address_of(host, found, given_of(context))
     way = _way(found)
     shown = asyncio.run(known_hosts.shown_keys(way, address))
     judged = known_hosts.judge(way.directory, address.target, shown)
@@ -66,15 +68,16 @@ def _way(settings: Settings) -> SshWay:
     )
 
 
-def _address_of(host: str, settings: Settings) -> Address:
+def _address_of(host: str, settings: Settings, given: Given) -> Address:
     """Return the address of a host of that name, or what was given if it is an address."""
     from onward.channels.ssh.address import parse
     from onward.cli.client import calling
+    from onward.cli.finding import find_host
     from onward.errors import InvalidInput, ServerUnreachable
 
     try:
-        with calling(settings) as service:
-            found = _named(service, host)
+        with calling(settings, given) as service:
+            found = find_host(service, host)
     except (ServerUnreachable, InvalidInput) as error:
         typer.echo(f"onward: {host} is taken for an address, since {_within(error)}", err=True)
         found = None
@@ -83,12 +86,6 @@ def _address_of(host: str, settings: Settings) -> Address:
     if found["channel"] != "ssh":
         raise InvalidInput(host, f"is reached over {found['channel']}, which knows no such keys")
     return parse(str(found["address"] or host))
-
-
-def _named(service: Client, name: str) -> Mapping[str, object] | None:
-    if '"' in name:
-        return None  # no host has such a name
-    return next(service.pages("/hosts", selector=f'name="{name}"'), None)
 
 
 def _within(error: Exception) -> str:
