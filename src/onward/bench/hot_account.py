@@ -29,6 +29,7 @@ from onward.errors import InvariantBroken
 from onward.scratch import new_database, scratch_servers
 from onward.settings import Settings
 from onward.store import ledger
+from onward.store.audit import Doer
 from onward.store.database import Pool
 from onward.store.keys import Keys
 from onward.trading.audit import audit
@@ -112,7 +113,7 @@ async def _measure(
         serving_onward(url, locked=False) as (bare_port, _),
     ):
         pool = opened.commands.pool
-        _, key = await Keys(pool).make("bench", person=_PERSON, role="trader", by="bench")
+        _, key = await Keys(pool).make("bench", person=_PERSON, role="trader", by=Doer("bench"))
         # The first round warms both servers up, and does not count.
         for round_ in range(sizes.rounds + 1):
             for name, port, rushes in (

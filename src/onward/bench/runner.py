@@ -94,6 +94,14 @@ BENCHES: Final[Mapping[str, Bench]] = MappingProxyType(
             "64 clients on one account, against row locks alone",
             _found("hot_account", "hot_account"),
         ),
+        "cli": Bench(
+            "`onward --help`; and `onward jobs` among 100,000 jobs, against 100",
+            _found("command_line", "command_line"),
+        ),
+        "dashboard": Bench(
+            "the page of a job with 10,000 hosts in Chromium, coming up and keeping up",
+            _found("dashboard", "dashboard"),
+        ),
     }
 )
 

@@ -24,6 +24,7 @@ from onward.errors import InvariantBroken
 from onward.scratch import new_database, scratch_servers
 from onward.settings import Settings
 from onward.store import ledger
+from onward.store.audit import Doer
 from onward.store.database import Pool
 from onward.store.keys import Keys
 from onward.trading.audit import audit
@@ -94,7 +95,9 @@ async def _traders(pool: Pool, count: int) -> list[str]:
     keys = Keys(pool)
     made = []
     for number in range(count):
-        _, key = await keys.make("bench", person=f"trader-{number}", role="trader", by="bench")
+        _, key = await keys.make(
+            "bench", person=f"trader-{number}", role="trader", by=Doer("bench")
+        )
         made.append(key)
         endowment = ledger.Post(f"trader-{number}", _CURRENCY, None, "deposit", _MUCH)
         await ledger.post(pool, endowment)

@@ -27,6 +27,7 @@ from onward.scratch import new_database
 from onward.service.garbage import seldom_collected
 from onward.settings import Settings
 from onward.store import database, hosts, jobs
+from onward.store.audit import Doer
 from onward.store.database import Connection, Pool
 from onward.store.host_locks import HostLocks
 from onward.wiring import Onward
@@ -97,6 +98,7 @@ async def make_hosts(pool: Pool, work: Work) -> None:
         read_only=work.read_only,
         timeout_s=60.0,
         max_retries=3,
+        by=Doer("bench"),
     )
     for first in range(0, work.hosts, _CHUNK):
         last = min(first + _CHUNK, work.hosts)
