@@ -101,8 +101,8 @@ async def test_an_agent_enrols_once_runs_what_it_is_told_and_leaves_when_told(
     token_file.unlink()
     async with started(server, tmp_path, "--token-file", str(token_file)):
         await until(lambda: hub.has(host_id))
-        # Unless its receipt came before the signal, the result is said again without being asked for,
-        # and then it is no repeat.
+        # Unless its receipt came before the signal, the result is said again without being asked
+        # for, and then it is no repeat.
         report, _ = await sent(server, host_id, 1, *program)
         assert (report.succeeded, report.exit_code) == (True, 0)
     assert (tmp_path / "effects").read_text() == "ran\n", "its memory has outlived it"

@@ -9,7 +9,7 @@ export function columns(series, { from, step_s, label }) {
   const names = Object.keys(series);
   const steps = Math.max(1, ...names.map((name) => series[name].length));
   const sums = Array.from({ length: steps }, (_, i) => names.reduce((sum, name) => sum + (series[name][i] ?? 0), 0));
-  const top = roundUp(Math.max(1, ...sums));
+  const top = roundUp(Math.max(2, ...sums));
   const start = new Date(from).getTime();
   const at = (i) => timeOf(new Date(start + i * step_s * 1_000).toISOString());
   const all = sums.reduce((sum, n) => sum + n, 0);
@@ -40,7 +40,8 @@ function column(series, names, i, { top, told }) {
   return h("g", { key: i }, parts, target);
 }
 
+/** The next round number whose half is a whole one. */
 function roundUp(n) {
   const size = 10 ** Math.floor(Math.log10(n));
-  return [1, 2, 5, 10].map((each) => each * size).find((each) => each >= n);
+  return [1, 2, 4, 6, 8, 10].map((each) => each * size).find((each) => each >= n);
 }
