@@ -82,6 +82,21 @@ async def names(client: httpx2.AsyncClient, **query: Any) -> list[tuple[str, str
     return [(each["kind"], each["deed"]) for each in await deeds(client, **query)]
 
 
+async def test_what_only_admins_may_know_is_told_to_them_alone(
+    app: FastAPI, key_for: KeyFor, admin: httpx2.AsyncClient, person: str
+):
+    host = await made(admin, fresh("host-"))
+    other = await admin.post("/keys", json={"name": "of a test", "person": "zoe", "role": "viewer"})
+    assert other.status_code == 201
+    assert await names(admin, by=person) == [("host", "make"), ("key", "make")]
+    async with calling(app, await key_for("viewer")) as vic:
+        assert await names(vic, by=person) == [("host", "make")]
+        assert await names(vic, kind=["key", "session", "item"]) == []
+        assert await names(vic, kind=["host", "key"], subject=str(host["host_id"])) == [
+            ("host", "make")
+        ]
+
+
 # One for each deed
 
 

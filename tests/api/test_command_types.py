@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.api.asking_hosts import fresh, made, pages, refuses_what_no_route_tak
 from tests.api.test_foundation import told
 from tests.api.test_hosts import BAD_LISTS
 from tests.proof_table import Tried
+from tests.store.asking import until_blocked
 
 JSON = "application/json"
 CAREFUL: dict[str, Any] = {
@@ -44,6 +46,69 @@ async def test_a_command_type_is_put_changed_and_deleted(client: httpx2.AsyncCli
     gone = await client.delete(path)
     assert (gone.status_code, gone.content) == (204, b"")
     told(await client.delete(path), 404, "unknown-command-type")
+
+
+async def test_a_change_that_names_what_was_seen_changes_only_that(client: httpx2.AsyncClient):
+    path = f"/command-types/{fresh('TYPE')}"
+    first = (await client.put(path, json=CAREFUL)).headers["etag"]
+    assert (await client.get(path)).headers["etag"] == first
+    assert (await client.get(path, headers={"If-None-Match": first})).status_code == 304
+    bold = {**CAREFUL, "needs_approval": False}
+    second = await client.put(path, json=bold, headers={"If-Match": first})
+    assert second.status_code == 200
+    assert second.headers["etag"] != first
+    late = await client.put(path, json={**CAREFUL, "max_retries": 9}, headers={"If-Match": first})
+    problem = told(late, 412, "stale")
+    assert late.headers["etag"] == problem["etag"] == second.headers["etag"]
+    assert (await shown(client, path))["max_retries"] == 0
+    # What is said without having looked counts as before, and what is the same has the same tag.
+    assert (await client.put(path, json=CAREFUL)).headers["etag"] == first
+
+
+async def test_a_type_that_is_gone_is_not_made_again_by_who_has_seen_it(client: httpx2.AsyncClient):
+    path = f"/command-types/{fresh('TYPE')}"
+    seen = (await client.put(path, json=CAREFUL)).headers["etag"]
+    await client.delete(path)
+    told(await client.put(path, json=CAREFUL, headers={"If-Match": seen}), 412, "stale")
+    told(await client.get(path), 404, "unknown-command-type")
+
+
+@pytest.mark.parametrize("tag", ["*", "", '"1"', '"x', '"a", "b"', '"' + "a" * 33 + '"', "plan"])
+async def test_what_is_no_tag_of_a_type_is_refused(client: httpx2.AsyncClient, tag: str):
+    path = f"/command-types/{fresh('TYPE')}"
+    await client.put(path, json=CAREFUL)
+    body = {**CAREFUL, "max_retries": 9}
+    told(await client.put(path, json=body, headers={"If-Match": tag}), 400, "if-match-malformed")
+    assert (await shown(client, path))["max_retries"] == 0
+
+
+async def test_a_weak_tag_of_a_type_never_matches(client: httpx2.AsyncClient):
+    path = f"/command-types/{fresh('TYPE')}"
+    seen = (await client.put(path, json=CAREFUL)).headers["etag"]
+    weak = await client.put(path, json=CAREFUL, headers={"If-Match": f"W/{seen}"})
+    told(weak, 412, "stale")
+
+
+async def test_of_two_who_saw_the_same_type_one_is_told(client: httpx2.AsyncClient, opened: Onward):
+    """Both have looked before either changes anything: forced by a lock, not slept for."""
+    name = fresh("TYPE")
+    path, pool = f"/command-types/{name}", opened.commands.pool
+    seen = {"If-Match": (await client.put(path, json=CAREFUL)).headers["etag"]}
+    async with pool.acquire() as holder, pool.acquire() as watcher:
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM command_types WHERE name = $1 FOR UPDATE", name)
+            changes = [
+                asyncio.create_task(
+                    client.put(path, json={**CAREFUL, "max_retries": n}, headers=seen)
+                )
+                for n in (1, 2)
+            ]
+            await until_blocked(watcher, by=holder.get_server_pid())
+        answers = await asyncio.gather(*changes)
+    won, lost = sorted(answers, key=lambda answer: answer.status_code)
+    assert won.status_code == 200
+    told(lost, 412, "stale")
+    assert await shown(client, path) == won.json()
 
 
 async def test_pages_of_command_types_follow_each_other(client: httpx2.AsyncClient):

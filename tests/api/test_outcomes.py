@@ -35,7 +35,7 @@ async def end(
         output(Stream.STDOUT, text)
         lines, digest = output.close(), output.digest
         said = ExecutionEvent(run.execution_id, event, run.epoch, "worker", _json(data))
-        await executions.report(fleet.pool, [printed(said, digest)], lines)
+        await executions.report(fleet.pool, [printed(said, digest or "")], lines)
     return digest
 
 
@@ -112,6 +112,7 @@ async def test_a_job_of_which_nothing_has_ended_has_no_groups(fleet: Fleet, peop
         "total": 2,
         "ended": 0,
         "silent": 0,
+        "unknown": 0,
         "groups": [],
         "others": {"groups": 0, "count": 0},
     }
@@ -158,6 +159,25 @@ async def test_an_example_shows_the_attempt_that_counts(fleet: Fleet, people: Pe
         "CANCELLEDFalse": ["first try"],
     }
     assert found["silent"] == 1
+
+
+async def test_that_nobody_knows_what_was_printed_is_not_told_as_silence(
+    fleet: Fleet, people: People
+):
+    """A host answered from its memory, which keeps no output; another was never asked."""
+    names = await fleet.hosts(3)
+    job_id = await fleet.submit(people.ann)
+    claimed = await fleet.claim(job_id, at_most=2)
+    await fleet.say(claimed[:1], "succeed", exit_code=0)
+    await end(fleet, claimed[1:], "", exit_code=0)
+    await people.ann.post(f"/jobs/{job_id}/cancel")
+    found = await get(people.vic, f"/jobs/{job_id}/outputs")
+    assert (found["ended"], found["silent"], found["unknown"]) == (3, 2, 1)
+    assert [(group["hosts"], group["known"]) for group in found["groups"]] == [
+        (names[:1], False),
+        (names[1:2], True),
+        (names[2:], True),
+    ]
 
 
 async def test_groups_that_are_too_many_are_counted(fleet: Fleet, people: People):
@@ -255,8 +275,9 @@ async def test_executions_are_found_by_what_is_known_of_them(
         "": names,
         f"output={digests['ok']}": names[:2],
         f"output={digests['full']}&exit_code=28&cause=FAILED&status=FAILED": names[3:5],
-        "output=none": [names[2], *names[5:]],
-        "output=none&status=SUCCESS": names[2:3],
+        "output=none": names[2:3],
+        "output=unknown": names[5:7],
+        "output=unknown&status=SUCCESS": [],
         f"output={'0' * 32}": [],
         "exit_code=28": names[3:5],
         "exit_code=0": names[:3],

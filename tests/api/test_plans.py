@@ -206,3 +206,25 @@ async def test_the_table_of_if_match_with_a_job(fleet: Fleet, people: People):
         if status == 412:
             assert answer.headers["etag"] == good
     assert await fleet.written() == before
+
+
+async def test_a_plan_says_what_its_type_runs_and_which_parameters_nobody_is_to_see(
+    fleet: Fleet, people: People
+):
+    await fleet.hosts(1)
+    name = f"type-{fleet.tag}"
+    await fleet.pool.execute(
+        "INSERT INTO command_types (name, argv, masked) VALUES ($1, $2, $3)",
+        name,
+        '["login", "{user}"]',
+        ["token"],
+    )
+    body = {"command_type": name, "selector": fleet.selector}
+    params = {"user": "ann", "token": "s3cret-word"}
+    answer = await people.vic.post(PLAN, json={**body, "params": params})
+    assert answer.status_code == 200, answer.text
+    plan = answer.json()
+    assert (plan["argv"], plan["masked"]) == (["login", "{user}"], ["token"])
+    assert "s3cret-word" not in answer.text
+    free = (await people.vic.post(PLAN, json={**body, "command_type": "noop"})).json()
+    assert (free["argv"], free["masked"]) == (None, [])

@@ -124,7 +124,7 @@ def digest(*pieces: tuple[Stream, str], hidden: Hidden | None = None) -> str | N
 
 
 def test_a_digest_is_that_of_what_was_printed_and_of_nothing_else():
-    told = b"stdout\0one\nstdout\0two\n"
+    told = b"stdout\0one\ntwo\n"
     assert digest((OUT, "one\ntwo\n")) == blake2b(told, digest_size=16).hexdigest()
     assert digest() is None
     assert digest((OUT, "")) is None
@@ -140,8 +140,24 @@ def test_a_digest_is_that_of_what_was_printed_and_of_nothing_else():
         digest((OUT, "two\n"), (ERR, "one\n")),
         digest((OUT, "x" * LINE_MAX)),
         digest((OUT, "x" * (LINE_MAX + 1))),
+        # What is not kept is a difference, too.
+        digest((OUT, "x" * LINE_MAX + "y")),
+        digest((OUT, "x\n" * OUTPUT_MAX)),
+        digest((OUT, "x\n" * OUTPUT_MAX + "y\n")),
     ]
     assert len(set(different)) == len(different)
+
+
+def test_neither_the_end_of_a_line_nor_the_number_of_the_attempt_changes_a_digest():
+    assert digest((OUT, "a\r\nb")) == digest((OUT, "a\nb\n")) == digest((OUT, "a\r"), (OUT, "\nb"))
+    assert digest((OUT, "a\r")) != digest((OUT, "a"))
+    much = [(OUT, "x" * 1_000 + "\n")] * 600
+    first, second = Output(1, 7, 1), Output(1, 8, 2)
+    for piece in much:
+        first(*piece)
+        second(*piece)
+    assert len(first.close()) > len(second.close())
+    assert first.digest == second.digest
 
 
 @given(
@@ -209,12 +225,12 @@ async def test_what_is_kept_is_the_digest_of_the_last_attempt(
     async with working(opened, Printing(*attempts), QUICK):
         await until_settled(pool)
     rows = await pool.fetch("SELECT status, exit_code, encode(output, 'hex') FROM executions")
-    assert [tuple(row) for row in rows] == [("SUCCESS", 0, digest((OUT, kept)))] * 2
+    assert [tuple(row) for row in rows] == [("SUCCESS", 0, digest((OUT, kept)) or "")] * 2
     told = await pool.fetch(
         "SELECT detail ->> 'output' AS output FROM execution_timeline "
         "WHERE execution_id = 1 AND event IN ('succeed', 'retry') ORDER BY seq"
     )
-    assert [row["output"] for row in told] == [digest((OUT, text)) for text, _ in attempts]
+    assert [row["output"] for row in told] == [digest((OUT, text)) or "" for text, _ in attempts]
 
 
 async def test_what_was_printed_is_known_between_two_attempts_and_of_what_never_had_a_second(

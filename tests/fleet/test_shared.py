@@ -66,6 +66,18 @@ async def test_what_is_long_in_making_is_kept_for_longer(maker: Maker):
     assert await shared.get(maker) == 2
 
 
+async def test_after_a_stall_it_is_soon_looked_at_again(maker: Maker):
+    shared = Shared[int](keep_s=1.0, clock=maker.clock)
+    maker.may.set()
+    maker.takes_s = 30.0
+    began = maker.clock.now
+    assert await shared.get(maker) == 1
+    maker.clock.now = began + 39.9
+    assert await shared.get(maker) == 1
+    maker.clock.now = began + 40.0
+    assert await shared.get(maker) == 2
+
+
 async def test_a_failure_is_told_to_those_who_waited_and_to_nobody_else(maker: Maker):
     shared = Shared[int](keep_s=1.0, clock=maker.clock)
     maker.fails = True

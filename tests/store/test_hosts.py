@@ -490,7 +490,7 @@ async def test_a_command_type_is_put_changed_and_deleted(pool: Pool):
             max_retries=wanted.max_retries,
             by=TESTER,
         )
-        assert put == wanted == await hosts.get_type(pool, "A")
+        assert put.type == wanted == await hosts.get_type(pool, "A")
     assert [found.name for found in await hosts.types(pool)] == ["A", *names]
     assert await hosts.delete_type(pool, "A", by=TESTER) is True
     assert await hosts.delete_type(pool, "A", by=TESTER) is False

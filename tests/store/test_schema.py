@@ -139,6 +139,44 @@ async def test_what_another_version_derived_is_derived_anew(database_url, damage
             await rows("UPDATE commands SET status = 'LOST' RETURNING 1")
 
 
+async def test_whoever_holds_a_table_is_waited_for_and_nobody_behind_us(
+    database_url, monkeypatch: pytest.MonkeyPatch
+):
+    """The first try gives up its place in the queue, so that others go on; the next one has it."""
+    monkeypatch.setattr(schema, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(schema, "_PAUSE_S", 0.0)
+    await ask(database_url, "UPDATE onward.derived SET digest = 'of another version'")
+    holder, upgrading = [await asyncpg.connect(database_url) for _ in range(2)]
+    held = holder.transaction()
+    await held.start()
+    await holder.execute("LOCK TABLE onward.law IN ACCESS SHARE MODE")
+    tries = 0
+    upgrade = schema._upgrade
+
+    async def counted(*args: object) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 3:
+            await held.rollback()
+        await upgrade(*args)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(schema, "_upgrade", counted)
+    await schema.upgrade(upgrading, timeline_keep_months=1)
+    assert tries == 3
+    assert await schema.is_signed(upgrading)
+    for connection in (holder, upgrading):
+        await connection.close()
+
+
+async def test_a_rule_that_is_there_is_not_made_again(database_url):
+    """To make it, every row is read, and nobody else may touch the table meanwhile."""
+    rules = "SELECT oid FROM pg_constraint WHERE conname LIKE '%status_known' ORDER BY oid"
+    before = await ask(database_url, rules)
+    await ask(database_url, "UPDATE onward.derived SET digest = 'of another version'")
+    async with onward.open(settings_for(database_url)):
+        assert await ask(database_url, rules) == before
+
+
 def test_the_script_is_plain_sql_that_psql_runs(fresh_url):
     script = schema.script(None)
     done = subprocess.run(

@@ -114,7 +114,6 @@ async def enrol_agent(wanted: Exchange, request: Request, services: Serving) -> 
     """Exchange a token for the key of its host."""
     tries: Tries = request.app.state.tries
     where = request.client.host if request.client else ""
-    tries.refuse(where, "tokens that are good for nothing")
     enrolled = await fleet.enrol(
         services.pool,
         services.keyring,
@@ -123,6 +122,8 @@ async def enrol_agent(wanted: Exchange, request: Request, services: Serving) -> 
         request_id=request_id_of(request),
     )
     if enrolled is None:
+        # After the look: behind a proxy, those who guess and those who know have one address.
+        tries.refuse(where, "tokens that are good for nothing")
         tries.failed(where)
         raise Problem(
             403,

@@ -9,10 +9,11 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from onward.api import paging
+from onward.api.auth import Caller
 from onward.api.paging import Cursor, Limit
 from onward.api.permissions import Permission, needs
 from onward.api.routing import router
-from onward.api.services import Serving
+from onward.api.services import Calling, Serving
 from onward.errors import InvalidInput
 from onward.store import audit as store
 from onward.store import inputs
@@ -20,6 +21,8 @@ from onward.store.audit import KINDS, Kind, Position
 
 _LIST: Final = "audit"
 _SOURCES: Final = frozenset({1, 2})
+# Who has which key, who has logged in and who was given what is asked of nobody but an admin.
+_PRIVATE: Final = frozenset({"key", "session", "item"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -58,6 +61,7 @@ class AuditPage(BaseModel):
 @audit.get("", **needs(Permission.READ))
 async def list_deeds(
     services: Serving,
+    caller: Calling,
     limit: Limit = 100,
     cursor: Cursor = None,
     by: Annotated[
@@ -71,13 +75,19 @@ async def list_deeds(
         Query(max_length=inputs.NAME_MAX, description="Only with this one, of whatever kind."),
     ] = None,
 ) -> AuditPage:
-    """List who did what, the newest first; what is older than the timelines are kept is gone."""
+    """List who did what, the newest first; what is older than the timelines are kept is gone.
+
+    What was done with keys, sessions and items is told to admins alone.
+    """
+    kinds = tuple(each for each in dict.fromkeys(kind or KINDS) if _may_know(caller, each))
+    if not kinds:
+        return AuditPage(items=[], next_cursor=None)
     found = await store.page(
         services.pool,
         after=_position(cursor),
         limit=limit + 1,
         by=by,
-        kinds=tuple(dict.fromkeys(kind or ())),
+        kinds=kinds if kind or len(kinds) < len(KINDS) else (),
         subject=subject,
     )
     page = found[:limit]
@@ -85,6 +95,10 @@ async def list_deeds(
         items=[Deed.model_validate(each, from_attributes=True) for each in page],
         next_cursor=_cursor(page[-1].position) if len(found) > limit else None,
     )
+
+
+def _may_know(caller: Caller, kind: Kind) -> bool:
+    return kind not in _PRIVATE or caller.may(Permission.ADMIN)
 
 
 def _cursor(position: Position) -> str:

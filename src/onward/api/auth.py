@@ -21,6 +21,8 @@ from onward.store.sessions import Session, Sessions
 # Keys that we make are `onw_` and 43 characters; one from the environment may look otherwise.
 _BEARER = re.compile(rb"bearer +([!-~]{32,255})", re.IGNORECASE).fullmatch
 
+_BASIC = re.compile(rb"basic .*", re.IGNORECASE | re.DOTALL).fullmatch
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -40,7 +42,8 @@ class Caller:
 async def caller_of(scope: Scope, keys: Keys, sessions: Sessions) -> Caller:
     """Return who makes a request, or refuse it with 401. Of a key and a cookie, the key counts."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
-    if not given:
+    # What a browser says to a proxy that asks for a password is not meant for us.
+    if not given or (len(given) == 1 and _BASIC(given[0]) and cookies.is_there(scope)):
         return await _by_cookie(scope, sessions)
     # Of two headers, a proxy and we might believe different ones.
     found = _BEARER(given[0]) if len(given) == 1 else None

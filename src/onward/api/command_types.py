@@ -5,11 +5,14 @@ Only an admin writes them: whoever could say that a type needs no approval could
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
-from onward.api import paging
+from onward.api import conditional, paging
+from onward.api.conditional import etag
 from onward.api.models import Model, Name
 from onward.api.paging import Cursor, Limit
 from onward.api.permissions import Permission, needs, problem_response
@@ -27,6 +30,9 @@ _UNKNOWN = {404: problem_response("There is no such command type")}
 _TIMEOUT_MAX_S: Final = 366 * 86_400
 _ARGUMENT_MAX: Final = 4_096  # characters
 _MASKED_MAX: Final = 64
+_TAG = re.compile(r'(W/)?"([0-9a-f]{32})"').fullmatch
+_NEVER: Final = ""  # the digest of no type
+_EXAMPLE: Final = conditional.CONTENT.example
 
 Argument = Annotated[str, Field(max_length=_ARGUMENT_MAX)]
 
@@ -99,26 +105,62 @@ async def list_command_types(
     )
 
 
-@command_types.get("/{name}", **needs(Permission.READ, responses=_UNKNOWN))
-async def get_command_type(name: str, services: Serving) -> CommandType:
-    """Return one command type."""
+@command_types.get(
+    "/{name}",
+    response_model=CommandType,
+    **needs(
+        Permission.READ,
+        responses={**_UNKNOWN, 304: {"description": "The caller has this version"}},
+    ),
+)
+async def get_command_type(
+    name: str, request: Request, response: Response, services: Serving
+) -> CommandType | Response:
+    """Return one command type. Its ETag is what a change may name."""
     found = await store.get_type(services.pool, type_name("name", name))
     if found is None:
         raise _unknown()
-    return _shown(found)
+    if conditional.none_match(request, found.digest):
+        return conditional.not_modified(found.digest)
+    return _answer(response, found)
 
 
-@command_types.put("/{name}", **needs(Permission.ADMIN))
+_CHANGES = needs(
+    Permission.ADMIN,
+    responses={
+        400: problem_response("If-Match cannot be read"),
+        412: problem_response("It is no longer the version that was seen, or is gone"),
+    },
+)
+_CHANGES["openapi_extra"]["parameters"] = [
+    conditional.described("command type", example=etag(_EXAMPLE), required=False)
+]
+
+
+@command_types.put("/{name}", **_CHANGES)
 async def put_command_type(
-    name: str, wanted: CommandTypeBody, by: Doing, services: Serving
+    name: str,
+    wanted: CommandTypeBody,
+    request: Request,
+    response: Response,
+    by: Doing,
+    services: Serving,
 ) -> CommandType:
-    """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
+    """Make a command type, or change the one of this name. Jobs that are there stay as they are.
+
+    With `If-Match`, only the version that was seen is changed, and nothing is made.
+    """
     checked = type_name("name", name)
     if wanted.argv is not None:
         check_template(wanted.argv, wanted.masked)
         inputs.json_value("argv", wanted.argv, max_bytes=services.settings.payload_max_bytes)
     check_masked(wanted.masked)
-    return _shown(await store.put_type(services.pool, checked, **wanted.model_dump(), by=by))
+    put = await store.put_type(
+        services.pool, checked, **wanted.model_dump(), seen=_seen(request), by=by
+    )
+    if not put.done or put.type is None:
+        raise _stale(put.type)
+    return _answer(response, put.type)
 
 
 @command_types.delete("/{name}", status_code=204, **needs(Permission.ADMIN, responses=_UNKNOWN))
@@ -136,6 +178,36 @@ def _position(cursor: str | None) -> str:
             return name
         case _:
             raise InvalidInput("cursor", "is not one that this list has given; begin without one")
+
+
+def _seen(request: Request) -> str | None:
+    """Return the digest of the type that the caller has seen, if the caller says so."""
+    given = request.headers.getlist("if-match")
+    if not given:
+        return None
+    found = _TAG(given[0]) if len(given) == 1 else None
+    if found is None:
+        raise Problem(
+            400,
+            "if-match-malformed",
+            "If-Match cannot be read",
+            "Send the ETag of the command type as it was received, or no If-Match at all.",
+        )
+    # A weak tag never matches.
+    return _NEVER if found[1] else found[2]
+
+
+def _stale(present: store.CommandType | None) -> Problem:
+    if present is not None:
+        return conditional.stale(present.digest, tags=conditional.CONTENT)
+    return Problem(
+        412, "stale", "The version is not the present one", "There is no such command type any more"
+    )
+
+
+def _answer(response: Response, found: store.CommandType) -> CommandType:
+    response.headers["ETag"] = etag(found.digest)
+    return _shown(found)
 
 
 def _shown(found: store.CommandType) -> CommandType:

@@ -32,6 +32,7 @@ _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAGS = re.compile(rf"{_TAG}(?:[ \t]*,[ \t]*{_TAG})*").fullmatch
 _EACH = re.compile(_TAG).findall
 _DIGITS = re.compile(r"[1-9][0-9]{0,18}").fullmatch
+_DIGEST = re.compile(r"[0-9a-f]{32}").fullmatch
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
@@ -52,9 +53,17 @@ def _is_uuid(value: str) -> bool:
     return _UUID(value) is not None
 
 
+def _is_digest(value: str) -> bool:
+    return _DIGEST(value) is not None
+
+
 VERSION: Final = Tags("version", ours=_is_version, told=int, example="1")
 TOKEN: Final = Tags(
     "token", ours=_is_uuid, told=str, example="00000000-0000-0000-0000-000000000000"
+)
+# Of what has no column for a version: a digest of all that it is.
+CONTENT: Final = Tags(
+    "version", ours=_is_digest, told=str, example="9e107d9d372bb6826bd81d3542a419d6"
 )
 
 

@@ -42,6 +42,11 @@ def secret_of(scope: Scope) -> bytes | None:
     return found[0]
 
 
+def is_there(scope: Scope) -> bool:
+    """Say whether a request shows a cookie of ours, whatever is in it."""
+    return bool(_found(scope))
+
+
 def secrets_of(scope: Scope) -> list[bytes]:
     """Return all secrets that a request shows, for whoever wants to be rid of them."""
     refuse_other_sites(scope)

@@ -26,6 +26,8 @@ _EXPLAINED: Final = 100  # events that come along with an explanation
 _UNKNOWN = {404: problem_response("There is no such execution")}
 _STATUSES: Final = tuple(map(str, EXECUTION.states))
 _NOTHING: Final = "none"  # what stands for the digest of what printed nothing
+_NOT_KNOWN: Final = "unknown"
+_DIGESTS: Final = {_NOTHING: "", _NOT_KNOWN: "00"}  # as the list compares them
 _SHOWN: Final = str(EXECUTION.moves["fail"].target)  # the status of the examples
 
 executions = router("/executions", "executions")
@@ -57,7 +59,8 @@ class Execution(BaseModel):
     exit_code: int | None = Field(examples=[1])
     error: str | None = Field(examples=["connection reset by peer"])
     output: str | None = Field(
-        description="A digest of what the last attempt printed; `null` if that is nothing.",
+        description="A digest of what the last attempt printed; `null` if that is nothing, or if "
+        "nobody knows.",
         examples=["5b2b1f6f1c8f4ab0a1a3c2de9f0c7d11"],
     )
     late_result: dict[str, Any] | None = Field(
@@ -226,14 +229,19 @@ def checked_statuses(wanted: Sequence[str] | None) -> Sequence[str]:
 async def _wanted(
     status: StatusFilter = None,
     cause: Annotated[
-        str | None, Query(max_length=NAME_MAX, description="Only those that this went wrong with.")
+        str | None,
+        Query(
+            max_length=NAME_MAX,
+            description="Only those that this went wrong with; `none`: nothing did.",
+        ),
     ] = None,
     exit_code: Annotated[int | None, Query(ge=-(2**31), le=2**31 - 1)] = None,
     output: Annotated[
         str | None,
         Query(
-            pattern=f"^([0-9a-f]{{32}}|{_NOTHING})$",
-            description=f"Only those that printed this, by its digest; `{_NOTHING}`: nothing.",
+            pattern=f"^([0-9a-f]{{32}}|{_NOTHING}|{_NOT_KNOWN})$",
+            description="Only those that have ended and printed this, by its digest; "
+            f"`{_NOTHING}`: nothing; `{_NOT_KNOWN}`: nobody knows what.",
         ),
     ] = None,
     late: Annotated[
@@ -244,7 +252,7 @@ async def _wanted(
         Query(min_length=1, max_length=NAME_MAX, description="Only where this is in the name."),
     ] = None,
 ) -> Wanted:
-    digest = None if output is None else bytes.fromhex("" if output == _NOTHING else output)
+    digest = None if output is None else bytes.fromhex(_DIGESTS.get(output, output))
     return Wanted(
         checked_statuses(status),
         cause=None if cause is None else inputs.text("cause", cause),

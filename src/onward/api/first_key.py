@@ -56,9 +56,10 @@ async def first_key(pool: Pool, settings: Settings) -> FirstKey | None:
 async def _install(connection: Connection, key: str) -> None:
     digest = keys.hashed(key.encode())
     by = Doer("environment")
-    for deed, query in (("make", "install"), ("revoke", "replace")):
-        for row in await connection.fetch(keys.SQL[query], FROM_ENVIRONMENT, digest):
-            await keys.noted(connection, by, deed, Key(*row))
+    for row in await connection.fetch(keys.SQL["install"], FROM_ENVIRONMENT, digest):
+        await keys.noted(connection, by, "make", Key(*row))
+    for row in await connection.fetch(keys.SQL["replace"], FROM_ENVIRONMENT, digest):
+        await keys.over(connection, by, Key(*row))
 
 
 async def _make(connection: Connection, path: Path) -> FirstKey:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -117,6 +118,13 @@ class Plan(PlannedHosts):
         description="The selector, as it was understood.", examples=["hosts where role=web"]
     )
     needs_approval: bool
+    argv: list[str] | None = Field(
+        description="The arguments that its type fixes.",
+        examples=[["systemctl", "restart", "{service}"]],
+    )
+    masked: list[str] = Field(
+        description="The parameters that nobody is to see.", examples=[["token"]]
+    )
     etag: str = Field(
         description="Send it as If-Match with the job to have this plan or none.",
         examples=[_tag(_EXAMPLE)],
@@ -174,6 +182,7 @@ async def plan_job(
     inputs.json_object("params", wanted.params, max_bytes=services.settings.payload_max_bytes)
     found = await plans.preview(services.pool, wanted.command_type, selector, named=named)
     check_suits(wanted.params, found.template)
+    argv = found.template.argv
     tag = _tag(found.digest)
     response.headers["ETag"] = tag
     return Plan.model_validate(
@@ -181,6 +190,8 @@ async def plan_job(
             **hosts_of(found.plan),
             "selector": describe(selector),
             "needs_approval": found.needs_approval,
+            "argv": None if argv is None else json.loads(argv),
+            "masked": found.template.masked,
             "etag": tag,
         }
     )

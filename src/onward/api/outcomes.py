@@ -30,8 +30,12 @@ class OutputGroup(BaseModel):
     """Executions that printed the same and ended in the same way."""
 
     output: str | None = Field(
-        description="The digest of what they printed; `null`: they printed nothing.",
+        description="The digest of what they printed; `null`: nothing, or nobody knows.",
         examples=["5b2b1f6f1c8f4ab0a1a3c2de9f0c7d11"],
+    )
+    known: bool = Field(
+        description="Whether it is known what they printed: a host that only repeats how an "
+        "attempt ended does not say it again."
     )
     status: str = Field(examples=[_DONE])
     exit_code: int | None = Field(examples=[0])
@@ -58,6 +62,7 @@ class Outputs(BaseModel):
     total: int = Field(description="How many executions the job has.", examples=[1_000])
     ended: int = Field(examples=[1_000])
     silent: int = Field(description="Of those that ended, how many printed nothing.", examples=[3])
+    unknown: int = Field(description="And of how many it is not known.", examples=[0])
     groups: list[OutputGroup] = Field(description=f"The {GROUPS_MAX} largest, the largest first.")
     others: OtherGroups
 
@@ -101,6 +106,7 @@ async def group_outputs(job_id: Id, services: Serving) -> Outputs:
             "total": job["total"],
             "ended": found.ended,
             "silent": found.silent,
+            "unknown": found.unknown,
             "groups": groups,
             "others": others,
         }

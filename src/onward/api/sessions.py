@@ -70,12 +70,13 @@ async def log_in(wanted: LogIn, request: Request, response: Response, services: 
     cookies.refuse_other_sites(request.scope)
     tries: Tries = request.app.state.logins
     where = request.client.host if request.client else ""
-    tries.refuse(where, "keys that nobody has")
     lasts_s = services.settings.session_hours * 3_600
     begun = await services.sessions.begin(
         wanted.key.encode(), lasts_s=lasts_s, request_id=request_id_of(request)
     )
     if begun is None:
+        # After the look: behind a proxy, those who guess and those who know have one address.
+        tries.refuse(where, "keys that nobody has")
         tries.failed(where)
         raise unauthorized("key-unknown", "This key is not known, or has been revoked.")
     found, secret = begun

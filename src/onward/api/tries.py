@@ -1,7 +1,7 @@
-"""How often somebody may fail: so that nobody keeps the database busy with guesses.
+"""How often somebody may fail: whoever guesses is told to wait, and guesses in vain meanwhile.
 
-Only failures are counted, by address. Whoever has the right word is never kept waiting for their
-own sake; behind the address of somebody who guesses they may be, for a moment.
+Only failures are counted, by address, and only failures are refused: whoever has the right word is
+let in, also behind a proxy whose address they share with somebody who guesses.
 """
 
 from __future__ import annotations

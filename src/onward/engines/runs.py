@@ -54,6 +54,7 @@ class _Run:
     given_up: bool = False
     delivered: bool = False  # whether its channel has said all that it will
     spoken: bool = False  # whether that was the word of its host
+    repeated: bool = False  # whether it was out of the memory of the host, which may keep no output
     stopped: bool = False  # whether its host has confirmed that it stopped on our word
     stored: bool = False  # whether some of its output has been stored already
 
@@ -224,7 +225,8 @@ class Runs:
                     pass
             self._unreported.add(run.attempt)
             lines = run.output.close()
-            self._reports.add(_Ended(printed(event, run.output.digest), lines, run))
+            nothing = None if run.repeated else ""
+            self._reports.add(_Ended(printed(event, run.output.digest or nothing), lines, run))
         finally:
             del self._under_way[run.attempt]
 
@@ -269,7 +271,7 @@ class Runs:
             )
             unknown = DeliveryUnknown("The channel failed; the log of the worker says how.")
             return unreported(attempt, unknown, backoff, self._chance())
-        run.spoken = True
+        run.spoken, run.repeated = True, report.repeated
         return reported(attempt, report, backoff, self._chance())
 
     def holds(self, execution_id: int, epoch: int) -> bool:

@@ -8,9 +8,10 @@ whatever pieces it came in and wherever a line is cut.
 
 Nobody is asked to wait: what exceeds a cap is left out, and a line of Onward's own says so.
 
-What was kept has a digest, made on the way, so that nobody has to read the lines of ten thousand
-hosts to say which of them printed the same. The streams of a host come over pipes of their own, and
-which of two is faster is chance: equal streams have equal digests, however their lines were mixed.
+What was printed has a digest, made on the way, so that nobody has to read the lines of ten thousand
+hosts to say which of them printed the same. It is that of the whole, also of what is not kept. The
+streams of a host come over pipes of their own, and which of two is faster is chance: equal streams
+have equal digests, however their lines were mixed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LINE_MAX: Final = 4_096  # characters of one line
 OUTPUT_MAX: Final = 1024 * 1024  # characters of all attempts of one execution
 LEAST_MAX: Final = 4_096  # characters that an attempt may always print
 LINES_MAX: Final = 20_000  # lines of one attempt
+
+_DIGEST_BYTES: Final = 16
 
 OURS: Final = "onward"  # the stream of what Onward itself has to say
 
@@ -48,8 +51,8 @@ class Output:
     """The output of one attempt. Call `take` as often as you like for what is complete so far."""
 
     __slots__ = (
-        *("_begun", "_cut", "_digests", "_epoch", "_execution_id", "_full", "_hidden", "_lines"),
-        *("_number", "_room", "_veils"),
+        *("_begun", "_cut", "_epoch", "_execution_id", "_full", "_hidden", "_lines", "_number"),
+        *("_printed", "_room", "_veils"),
     )
 
     def __init__(
@@ -65,14 +68,12 @@ class Output:
         self._begun: dict[Stream, str] = {}  # lines that have not ended yet
         self._cut: dict[Stream, int] = {}  # how much of such a line was left out already
         self._full = False
-        self._digests: dict[str, blake2b] = {}  # by stream
+        self._printed: dict[Stream, _Printed] = {}
         self._hidden = hidden
         self._veils: dict[Stream, Veil] = {}
 
     def __call__(self, stream: Stream, text: str) -> None:
         """Take the next piece of a stream."""
-        if self._full:
-            return
         if self._hidden is not None:
             text = self._veil(stream, self._hidden).take(text)
         self._add(stream, text)
@@ -83,6 +84,13 @@ class Output:
         return self._veils[stream]
 
     def _add(self, stream: Stream, text: str) -> None:
+        if not text:
+            return
+        if stream not in self._printed:
+            self._printed[stream] = _Printed(stream)
+        self._printed[stream].add(text)
+        if self._full:
+            return
         *ended, begun = (self._begun.pop(stream, "") + text).split("\n")
         for line in ended:
             self._end(stream, line.removesuffix("\r"))
@@ -110,13 +118,11 @@ class Output:
 
     @property
     def digest(self) -> str | None:
-        """What tells the lines that were complete so far from others; `None` if there are none."""
-        digests = self._digests
-        if not digests:
-            return None
-        if len(digests) == 1:
-            return next(iter(digests.values())).hexdigest()
-        return _digest(b"".join(digests[name].digest() for name in sorted(digests))).hexdigest()
+        """What tells all that was printed so far from anything else; `None` if that is nothing."""
+        printed = [self._printed[stream].digest() for stream in Stream if stream in self._printed]
+        if len(printed) < 2:  # noqa: PLR2004 - one needs no other digest around it
+            return printed[0].hex() if printed else None
+        return blake2b(b"".join(printed), digest_size=_DIGEST_BYTES).hexdigest()
 
     @property
     def waiting(self) -> bool:
@@ -140,15 +146,33 @@ class Output:
     def _keep(self, stream: str, text: str) -> None:
         self._number += 1
         self._lines.append(Line(self._execution_id, self._epoch, self._number, stream, text))
-        told = f"{stream}\0{text}\n".encode()
-        if (begun := self._digests.get(stream)) is None:
-            self._digests[stream] = _digest(told)
-        else:
-            begun.update(told)
 
 
-def _digest(begun: bytes) -> blake2b:
-    return blake2b(begun, digest_size=16)
+class _Printed:
+    """The digest of all that a stream has carried, whatever pieces it came in.
+
+    How a line ends is no difference, nor whether the last one has ended.
+    """
+
+    __slots__ = ("_digest", "_ended", "_held")
+
+    def __init__(self, stream: Stream) -> None:
+        self._digest = blake2b(f"{stream.value}\0".encode(), digest_size=_DIGEST_BYTES)
+        self._held = ""  # what may be the first half of the end of a line
+        self._ended = True
+
+    def add(self, text: str) -> None:
+        text = self._held + text
+        self._held = "\r" if text.endswith("\r") else ""
+        text = text.removesuffix("\r")
+        if text:
+            self._ended = text.endswith("\n")
+            self._digest.update(text.replace("\r\n", "\n").encode("utf-8", "surrogatepass"))
+
+    def digest(self) -> bytes:
+        whole = self._digest.copy()
+        whole.update(self._held.encode() + (b"" if self._ended and not self._held else b"\n"))
+        return whole.digest()
 
 
 def harmless(text: str) -> str:

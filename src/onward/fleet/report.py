@@ -82,7 +82,7 @@ def failed(
 
 
 def printed(event: ExecutionEvent, output: str | None) -> ExecutionEvent:
-    """The event with the digest of what its attempt printed, if it printed anything."""
+    """The event with the digest of what its attempt printed: empty for nothing, none if unknown."""
     if output is None:
         return event
     execution_id, name, epoch, source, data = event

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 Answer = TypeVar("Answer")
 
 _SHARE: Final = 20  # an answer is kept so many times as long as it took: others need the database
+_LONGEST_S: Final = 10.0  # after a stall, too: that is when people look
 
 
 class Shared(Generic[Answer]):
@@ -39,4 +40,4 @@ class Shared(Generic[Answer]):
             self._making = None
             return
         took = self._clock() - self._began
-        self._until = self._began + max(self._keep_s, _SHARE * took)
+        self._until = self._began + max(self._keep_s, min(_SHARE * took, took + _LONGEST_S))

@@ -42,7 +42,8 @@ class Wanted(NamedTuple):
     statuses: Sequence[str] = ()
     cause: str | None = None
     exit_code: int | None = None
-    output: bytes | None = None  # the digest of what it printed; empty for nothing
+    # The digest of what it printed; empty for nothing, one zero if nobody knows.
+    output: bytes | None = None
     late: bool | None = None  # whether its host said something when it was too late
     host: str | None = None  # a part of its name
 

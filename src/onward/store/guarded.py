@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from onward.store.queries import read_sql, rendered, statuses_literal
@@ -41,12 +42,28 @@ class GuardedTable:
         return rendered(text)
 
     def constraint(self) -> str:
-        """Write the rule that a row is in a status which its lifecycle has."""
+        """Write the rule that a row is in a status which its lifecycle has.
+
+        To make it, all rows are read while nobody else may touch them: one that is there already,
+        as its comment says, is left alone.
+        """
         name = self.lifecycle.removeprefix("c.")
-        return f"""ALTER TABLE onward.{self.table}
-    DROP CONSTRAINT IF EXISTS {self.table}_status_known,
-    ADD CONSTRAINT {self.table}_status_known
-        CHECK ({name} || '.' || status = ANY ({statuses_literal("states")}));"""
+        rule = f"CHECK ({name} || '.' || status = ANY ({statuses_literal('states')}))"
+        known = hashlib.sha256(rule.encode()).hexdigest()
+        return f"""DO $rule$
+BEGIN
+    IF (SELECT obj_description(oid, 'pg_constraint')
+          FROM pg_constraint
+         WHERE conrelid = 'onward.{self.table}'::regclass
+           AND conname = '{self.table}_status_known'
+           AND convalidated) IS DISTINCT FROM '{known}' THEN
+        ALTER TABLE onward.{self.table}
+            DROP CONSTRAINT IF EXISTS {self.table}_status_known,
+            ADD CONSTRAINT {self.table}_status_known
+                {rule};
+        COMMENT ON CONSTRAINT {self.table}_status_known ON onward.{self.table} IS '{known}';
+    END IF;
+END $rule$;"""  # noqa: S608 - rendered from the law, no caller's text in it
 
 
 COMMANDS = GuardedTable(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 import asyncpg
@@ -60,6 +61,7 @@ _EVERYBODY: Final = All()
 _PAGE_FROM: Final = 4  # the first parameter of `page` that belongs to the selector
 _BLOCK_FROM: Final = 6  # and of `block_chosen`
 _LIFT_FROM: Final = 3  # and of `lift_chosen`
+_DIGEST_DIGITS: Final = 32  # of a command type
 
 # Made once: `json.dumps` would make one for each of a hundred thousand hosts.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
@@ -116,6 +118,19 @@ class CommandType:
     max_retries: int
     argv: tuple[str, ...] | None = None  # what is run; without it, each job says so itself
     masked: tuple[str, ...] = ()  # the parameters that nobody is to see
+
+    @property
+    def digest(self) -> str:
+        """What stands for all of it: two types that differ in anything have two of them."""
+        written = json.dumps(asdict(self), sort_keys=True)
+        return sha256(written.encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+class PutType(NamedTuple):
+    """Whether a command type was put, and how it is now; none if it is gone."""
+
+    done: bool
+    type: CommandType | None
 
 
 class Imported(NamedTuple):
@@ -441,19 +456,28 @@ async def put_type(
     max_retries: int,
     argv: Sequence[str] | None = None,
     masked: Sequence[str] = (),
+    seen: str | None = None,
     by: Doer,
-) -> CommandType:
-    """Make a command type, or change the one of this name. Jobs that are there stay as they are."""
+) -> PutType:
+    """Make a command type, or change the one of this name. Jobs that are there stay as they are.
+
+    With `seen`, a digest, nothing is done unless the type is there and still has it.
+    """
     care = (needs_approval, read_only, timeout_s, max_retries)
     written = None if argv is None else _ENCODER.encode(list(argv))
     with answering():
         async with pool.acquire() as connection, connection.transaction():
+            if seen is not None:
+                present = await connection.fetchrow(SQL["lock_type"], name)
+                before = None if present is None else _type(present)
+                if before is None or before.digest != seen:
+                    return PutType(done=False, type=before)
             row = await connection.fetchrow(SQL["put_type"], name, *care, written, masked)
             assert row is not None  # noqa: S101 - the query always answers with one row
             put = _type(row)
             detail = {each: value for each, value in asdict(put).items() if each != "name"}
             await note(connection, by, kind="command_type", deed="put", subject=name, detail=detail)
-    return put
+    return PutType(done=True, type=put)
 
 
 async def delete_type(pool: Pool, name: str, *, by: Doer) -> bool:

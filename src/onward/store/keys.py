@@ -141,10 +141,16 @@ async def noted(connection: Connection, by: Doer, deed: str, key: Key) -> None:
     await note(connection, by, kind="key", deed=deed, subject=key.id, detail=detail)
 
 
+async def over(connection: Connection, by: Doer, key: Key) -> None:
+    """Write down that a key was revoked, and end what was begun with it."""
+    await connection.execute(SQL["end_sessions"], key.id)
+    await noted(connection, by, "revoke", key)
+
+
 async def _revoke(connection: Connection, key_id: int, by: Doer) -> Revocation:
     row = await connection.fetchrow(SQL["revoke"], key_id, by.name)
     if row is not None:
-        await noted(connection, by, "revoke", Key(*row))
+        await over(connection, by, Key(*row))
         return Revocation.REVOKED
     match await connection.fetchval(SQL["revoked"], key_id):
         case None:

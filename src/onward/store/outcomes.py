@@ -23,6 +23,7 @@ class Outputs(NamedTuple):
 
     ended: int = 0
     silent: int = 0  # of those, how many printed nothing
+    unknown: int = 0  # and of how many nobody knows what they printed
     groups: int = 0
     largest: Sequence[Row] = ()
 
@@ -36,7 +37,13 @@ async def outputs(pool: Pool, job_id: int) -> Outputs:
         return Outputs()
     first = rows[0]
     largest = [{**row, "lines": json.loads(row["lines"])} for row in rows]
-    return Outputs(first["all_ended"], first["all_silent"], first["all_groups"], largest)
+    return Outputs(
+        ended=first["all_ended"],
+        silent=first["all_silent"],
+        unknown=first["all_unknown"],
+        groups=first["all_groups"],
+        largest=largest,
+    )
 
 
 async def causes(pool: Pool, job_id: int) -> list[Row]:

@@ -10,14 +10,17 @@ does the work and the others find it done.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import re
 from importlib import resources
 from typing import Final
 
+import asyncpg
+
 from onward.core.lifecycles import LIFECYCLES
-from onward.errors import SchemaMismatch
+from onward.errors import SchemaMismatch, ServerUnreachable
 from onward.store import timeline
 from onward.store.database import Connection
 from onward.store.guarded import GUARDED
@@ -25,6 +28,10 @@ from onward.store.queries import read_sql, rendered
 
 HEAD: Final = "0008"  # the newest revision; checked against the files by a test
 _LOCK: Final = 0x6F6E77617264  # "onward": the advisory lock of all migrations
+
+_PATIENCE_S: Final = 3  # in the way of everybody who comes after us
+_PAUSE_S: Final = 1.0
+_TRIES: Final = 30
 
 _FUNCTIONS: Final = ("ledger_functions.sql", "market_functions.sql")
 
@@ -36,9 +43,28 @@ LawRow = tuple[str, str, str, str, str, str, bool, bool]
 
 
 async def upgrade(connection: Connection, *, timeline_keep_months: int) -> None:
-    """Bring the database up to date; cheap when it is."""
+    """Bring the database up to date; cheap when it is.
+
+    Whoever works meanwhile is not kept waiting behind a lock that we cannot have: we try again.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            await _upgrade(connection, timeline_keep_months)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+            if not left:
+                raise ServerUnreachable(
+                    "PostgreSQL has given us no lock on our own tables for long: end the "
+                    f"transactions that hold them, and start again ({error})."
+                ) from error
+            await asyncio.sleep(_PAUSE_S)
+        else:
+            return
+
+
+async def _upgrade(connection: Connection, timeline_keep_months: int) -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute(f"SET LOCAL lock_timeout = {_PATIENCE_S * 1_000:.0f}")
         present = await revision(connection)
         if present != HEAD:
             await connection.execute(script(present))

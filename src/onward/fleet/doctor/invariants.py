@@ -71,7 +71,10 @@ async def _reap(patient: Patient) -> int:
         if not left:
             break
         await reap(patient.pool, lost_after_s=lost_after_s, backoff=backoff, chance=random.random)
-        left = await _to_reap(patient)
+        was, left = left, await _to_reap(patient)
+        # What is left is held by somebody, or cannot be reaped: the next look tells it again.
+        if left >= was and left < doctor.COUNTED_MAX:
+            break
     return before - left
 
 

@@ -13,7 +13,7 @@ SELECT j.id AS job_id, j.external_id, j.command_type, j.params, j.argv, j.masked
 -- name: of_execution
 SELECT e.id AS execution_id, e.job_id, e.host_id, h.name AS host, e.status, e.epoch, e.version,
        e.attempt, e.retries, e.due_at, e.deadline_at, e.worker_id, e.cause, e.exit_code, e.error,
-       encode(e.output, 'hex') AS output, e.late_result, e.created_at, e.updated_at, e.finished_at
+       nullif(encode(e.output, 'hex'), '') AS output, e.late_result, e.created_at, e.updated_at, e.finished_at
   FROM executions e
   LEFT JOIN hosts h ON h.id = e.host_id;
 
@@ -73,9 +73,9 @@ SELECT t.seq, t.at, t.event, t.by, t.detail
 -- A condition over executions `e` and their hosts `h`, for what is asked of the executions of a job;
 -- what is null is not asked. All of a job may have to be looked at, but nothing else.
 {statuses}
-   AND ($4::text IS NULL OR e.cause = $4)
+   AND ($4::text IS NULL OR coalesce(e.cause, 'none') = $4)
    AND ($5::integer IS NULL OR e.exit_code = $5)
-   AND ($6::bytea IS NULL OR coalesce(e.output, '') = $6)
+   AND ($6::bytea IS NULL OR (coalesce(e.output, '\x00') = $6 AND e.finished_at IS NOT NULL))
    AND ($7::boolean IS NULL OR (e.late_result IS NOT NULL) = $7)
    AND ($8::text IS NULL OR position(lower($8) IN lower(h.name)) > 0);
 

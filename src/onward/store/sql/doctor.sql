@@ -89,6 +89,17 @@ SELECT format('execution %s is %s, with due_at %s, deadline_at %s, finished_at %
 
 -- name: repair_execution_clocks
 -- What is missing begins now; what does not belong is cleared. Asked again about the locked row.
+WITH wrong AS MATERIALIZED (
+    -- Locked in the order in which everybody locks.
+    SELECT e.id
+      FROM executions e
+     WHERE (e.due_at IS NULL, e.deadline_at IS NULL, e.finished_at IS NULL)
+           <> ('execution.' || e.status = ANY ({timed} || {terminal}),
+               'execution.' || e.status <> ALL ({timed}),
+               'execution.' || e.status <> ALL ({terminal}))
+     ORDER BY e.id
+       FOR NO KEY UPDATE
+)
 UPDATE executions e
    SET due_at = CASE WHEN 'execution.' || e.status <> ALL ({timed} || {terminal})
                      THEN coalesce(e.due_at, now()) END,
@@ -97,10 +108,8 @@ UPDATE executions e
                                         now() + make_interval(secs => e.timeout_s)) END,
        finished_at = CASE WHEN 'execution.' || e.status = ANY ({terminal})
                           THEN coalesce(e.finished_at, e.updated_at) END
- WHERE (e.due_at IS NULL, e.deadline_at IS NULL, e.finished_at IS NULL)
-       <> ('execution.' || e.status = ANY ({timed} || {terminal}),
-           'execution.' || e.status <> ALL ({timed}),
-           'execution.' || e.status <> ALL ({terminal}));
+  FROM wrong
+ WHERE e.id = wrong.id;
 
 -- name: command_clocks
 SELECT format('command %s is %s, with due_at %s, deadline_at %s, finished_at %s', c.cmd_id,
@@ -114,6 +123,16 @@ SELECT format('command %s is %s, with due_at %s, deadline_at %s, finished_at %s'
 
 -- name: repair_command_clocks
 -- As the guarded path would set them: the time that is left begins now.
+WITH wrong AS MATERIALIZED (
+    SELECT c.cmd_id
+      FROM commands c
+     WHERE (c.due_at IS NULL, c.deadline_at IS NULL, c.finished_at IS NULL)
+           <> (c.lifecycle || '.' || c.status = ANY ({timed} || {terminal}),
+               c.lifecycle || '.' || c.status <> ALL ({timed}),
+               c.lifecycle || '.' || c.status <> ALL ({terminal}))
+     ORDER BY c.cmd_id
+       FOR NO KEY UPDATE
+)
 UPDATE commands c
    SET due_at = CASE WHEN c.lifecycle || '.' || c.status <> ALL ({timed} || {terminal})
                      THEN coalesce(c.due_at, c.deadline_at,
@@ -123,10 +142,8 @@ UPDATE commands c
                                         now() + make_interval(secs => c.timeout_s)) END,
        finished_at = CASE WHEN c.lifecycle || '.' || c.status = ANY ({terminal})
                           THEN coalesce(c.finished_at, c.updated_at) END
- WHERE (c.due_at IS NULL, c.deadline_at IS NULL, c.finished_at IS NULL)
-       <> (c.lifecycle || '.' || c.status = ANY ({timed} || {terminal}),
-           c.lifecycle || '.' || c.status <> ALL ({timed}),
-           c.lifecycle || '.' || c.status <> ALL ({terminal}));
+  FROM wrong
+ WHERE c.cmd_id = wrong.cmd_id;
 
 -- name: order_ends
 SELECT format('order %s is %s, with finished_at %s', o.id, o.status,
@@ -469,8 +486,9 @@ SELECT format('%s has epoch %s, and the last that was drawn is %s', m.name, m.ep
  WHERE m.epoch > s.last_value;
 
 -- name: repair_epochs
--- As a restored dump may need it: the next attempt gets a number that nobody had.
-SELECT setval('epochs', greatest(s.last_value, m.epoch))
+-- As a restored dump may need it: the next attempt gets a number that nobody had, nor draws at this
+-- moment.
+SELECT setval('epochs', greatest(s.last_value, m.epoch) + 1000)
   FROM (SELECT greatest((SELECT max(epoch) FROM executions), (SELECT max(epoch) FROM commands),
                         (SELECT max(epoch) FROM orders)) AS epoch) AS m,
        epochs AS s

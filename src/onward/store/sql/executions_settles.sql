@@ -18,9 +18,11 @@
                    exit_code = CASE WHEN j.event = 'claim' THEN NULL
                        ELSE coalesce(n.data ->> 'exit_code', c.exit_code::text)::integer END,
                    error = coalesce(n.data ->> 'error', c.error),
-                   -- What the last attempt printed, also if that is nothing. Its late word comes with
-                   -- all that it printed; what ends before an attempt leaves the former one's.
+                   -- What the last attempt printed: empty for nothing, none where nobody knows, as
+                   -- after a host has only repeated how it ended. Its late word comes with all that
+                   -- it printed; what ends before an attempt leaves the former one's.
                    output = CASE WHEN j.event = 'claim' THEN NULL
                        WHEN j.verdict = 'OK' AND j.status = {running}
                            THEN decode(n.data ->> 'output', 'hex')
-                       ELSE coalesce(decode(j.data ->> 'output', 'hex'), c.output) END
+                       ELSE coalesce(decode(j.data ->> 'output', 'hex'), c.output,
+                                     CASE WHEN c.attempt = 0 THEN ''::bytea END) END

@@ -261,6 +261,13 @@ SELECT name, needs_approval, read_only, timeout_s, max_retries, argv, masked
   FROM command_types
  WHERE name = $1;
 
+-- name: lock_type
+-- Whoever names what they have seen is compared with what is there, and nobody comes in between.
+SELECT name, needs_approval, read_only, timeout_s, max_retries, argv, masked
+  FROM command_types
+ WHERE name = $1
+   FOR UPDATE;
+
 -- name: put_type
 INSERT INTO command_types (name, needs_approval, read_only, timeout_s, max_retries, argv, masked)
 VALUES ($1, $2, $3, $4, $5, $6::text::jsonb, $7)

@@ -26,6 +26,10 @@ UPDATE api_keys k
                     WHERE o.role = 'admin' AND o.revoked_at IS NULL AND o.id <> k.id))
 RETURNING k.id, k.name, k.person, k.role, k.created_at, k.created_by, k.revoked_at, k.revoked_by;
 
+-- name: end_sessions
+-- A key that is revoked may be installed again; what was begun with it before is over for good.
+DELETE FROM sessions WHERE key_id = $1;
+
 -- name: revoked
 SELECT revoked_at IS NOT NULL AS revoked FROM api_keys WHERE id = $1;
 

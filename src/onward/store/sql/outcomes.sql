@@ -4,7 +4,7 @@
 -- read of the examples alone.
 --
 -- Groups are found again by expressions that are never null, so that they can be hashed: to compare
--- each execution with each group would take as long as all else together.
+-- each execution with each group would take as long as all else together. No digest is one byte long.
 WITH grouped AS MATERIALIZED (
     SELECT e.output, e.status, e.exit_code, e.cause, count(*) AS n, min(e.host_id) AS first_host
       FROM executions e
@@ -24,18 +24,19 @@ WITH grouped AS MATERIALIZED (
               JOIN executions e
                 ON e.job_id = $1
                AND e.status = l.status
-               AND coalesce(e.output, '') = coalesce(l.output, '')
+               AND coalesce(e.output, '\x00') = coalesce(l.output, '\x00')
                AND coalesce(e.exit_code::text, '') = coalesce(l.exit_code::text, '')
                AND coalesce(e.cause, '') = coalesce(l.cause, '')) AS f
       LEFT JOIN hosts h ON h.id = f.host_id
      WHERE f.n <= $3
      GROUP BY f.place
 )
-SELECT encode(l.output, 'hex') AS output, l.status, l.exit_code, l.cause, l.n AS count,
+SELECT nullif(encode(l.output, 'hex'), '') AS output, l.output IS NOT NULL AS known, l.status, l.exit_code, l.cause, l.n AS count,
        named.hosts, e.id AS execution_id, p.lines, p.more,
        -- The same in every row: of all groups, also of those that are too many to be told.
        (SELECT sum(n)::bigint FROM grouped) AS all_ended,
-       (SELECT coalesce(sum(n), 0)::bigint FROM grouped WHERE output IS NULL) AS all_silent,
+       (SELECT coalesce(sum(n), 0)::bigint FROM grouped WHERE output = '') AS all_silent,
+       (SELECT coalesce(sum(n), 0)::bigint FROM grouped WHERE output IS NULL) AS all_unknown,
        (SELECT count(*) FROM grouped) AS all_groups
   FROM largest l
   JOIN named USING (place)
@@ -50,7 +51,7 @@ SELECT encode(l.output, 'hex') AS output, l.status, l.exit_code, l.cause, l.n AS
                  WHERE g.execution_id = e.id
                    AND g.epoch = (SELECT max(m.epoch) FROM execution_logs m
                                    WHERE m.execution_id = e.id)
-                   AND l.output IS NOT NULL
+                   AND l.output <> ''
                  ORDER BY g.line
                  LIMIT $4 + 1) AS o
        ) AS p
