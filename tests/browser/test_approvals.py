@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.eyes import accessible, looked_at
@@ -153,6 +153,34 @@ def test_a_change_between_the_look_and_the_word_is_refused_by_its_version(
     assert decided(ground, waiting)[0] == "WAIT_APPROVAL"
     dialog.get_by_role("button", name="Approve what it is now").click()
     expect(page.get_by_text(f"Job {waiting} is approved.")).to_be_visible()
+
+
+def test_a_decision_that_is_on_its_way_is_not_left(open_page: OpenPage, ground, waiting):
+    page = open_page("bob", "approvals")
+    begin(page, waiting, "Reject")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(f"**/jobs/{waiting}/reject", hold)
+    with page.expect_request(re.compile(r"/reject$")):
+        page.get_by_role("dialog").get_by_role("button", name="Reject").click()
+    expect(page.get_by_role("button", name="Leave it")).to_be_disabled()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Reject")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    held[0].continue_()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert decided(ground, waiting)[:2] == ("REJECTED", "bob")
+
+
+def test_a_question_goes_with_the_page_that_asked_it(open_page: OpenPage, waiting):
+    page = open_page("bob", "approvals")
+    begin(page, waiting, "Approve")
+    page.evaluate("location.hash = '#/jobs'")
+    expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_a_rule_that_came_meanwhile_is_a_difference(open_page: OpenPage, ground, waiting):

@@ -79,6 +79,16 @@ def test_filters_are_in_the_address_and_lead_back(open_page: OpenPage):
     expect(deeds(linked)).to_contain_text("17")
 
 
+def test_another_filter_begins_at_the_top(open_page: OpenPage):
+    page = audit(open_page)
+    expect(page.get_by_placeholder("written in full")).to_have_count(2)
+    rows = page.get_by_role("table", name="What was done")
+    until(lambda: scrolled(page) and int(rows.get_attribute("aria-rowcount") or 0) > MANY)
+    page.get_by_label("Who").fill("max")
+    expect(page).to_have_url(re.compile("by=max"))
+    expect(page.locator('[aria-rowindex="2"]')).to_be_in_viewport()
+
+
 def test_a_deed_is_opened_and_leads_to_what_it_is_about(open_page: OpenPage, ground):
     job = ground.job("noop", "all", by="ann")
     page = audit(open_page, f"?kind=job&subject={job}")

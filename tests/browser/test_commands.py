@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.eyes import accessible, looked_at
@@ -116,6 +116,53 @@ def test_what_leaves_a_status_leaves_the_list_of_it(open_page: OpenPage, ground)
     expect(page.get_by_text("No command is like that.")).to_be_visible()
 
 
+def test_a_list_that_nobody_waits_for_any_more_does_not_stop_the_page(open_page: OpenPage, ground):
+    """Another filter is chosen while the first list is still on its way."""
+    make(ground, node="slow")
+    page = open_page("vic", "commands")
+    expect(rows(page).first).to_be_visible()
+    page.goto("/#/jobs")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(re.compile(r"/commands\?"), hold)
+    with page.expect_request(re.compile(r"/commands\?")):
+        page.goto("/#/commands")
+    with page.expect_request(re.compile(r"/commands\?.*node=slow")):
+        page.get_by_label("Only for this node").fill("slow")
+    with page.expect_response(re.compile(r"/commands\?")):
+        held[0].continue_()
+    held[1].continue_()
+    expect(rows(page)).to_have_count(1)
+
+
+def test_what_is_told_the_other_way_round_does_not_go_back(open_page: OpenPage, ground):
+    command = make(ground, node="reversed")
+    page = open_page("vic", "commands")
+    shown = page.evaluate(
+        """async (id) => {
+          const base = document.querySelector('script[type=module]').src.replace('main.js', '');
+          const {default: commands} = await import(base + 'pages/commands.js');
+          const app = {redraw() {}, may: () => false};
+          const page = commands(app, {query: new URLSearchParams({node: 'reversed'})});
+          const told = (seq, now) => page.heard({type: 'changes', changes: [
+            ['command', null, null, null, id, '', now, seq, '2026-01-01T00:00:00Z']]});
+          const read = () => page.listing.items.map(({status}) => status).join();
+          // The list is on its way, and was read before this.
+          told(2, 'DONE');
+          while (page.listing.loading) await new Promise((resolve) => setTimeout(resolve, 20));
+          const first = read();
+          told(1, 'ACK');
+          page.close();
+          return [first, read()];
+        }""",
+        command,
+    )
+    assert shown == ["DONE", "DONE"]
+
+
 # Making one
 
 
@@ -165,6 +212,25 @@ def test_a_late_word_is_ignored_and_the_page_says_why(open_page: OpenPage, groun
     expect(page.get_by_role("region", name="Result")).to_contain_text('"ml": 5')
     expect(page.locator(".way-name-gone")).to_have_text(["save", "send", "deliver", "complete"])
     looked_at(page, "command-platform")
+
+
+def test_a_time_that_goes_on_is_not_read_out(open_page: OpenPage, ground):
+    page = open_page("vic", f"commands/{make(ground)}")
+    why = page.get_by_role("region", name="What it waits for")
+    expect(why).to_contain_text(re.compile(r"without a word it times out in \d+ min \d+ s\.$"))
+    expect(why.locator("[aria-live]")).to_have_text(re.compile("without a word it times out$"))
+    expect(page.locator("[aria-live]").filter(has=why)).to_have_count(0)
+    assert why.get_attribute("aria-live") is None
+
+
+def test_a_first_look_that_failed_is_followed_by_another(open_page: OpenPage, ground, watches):
+    path = f"commands/{make(ground)}"
+    page = open_page("vic")
+    watches(page).allowed.add("answer 500")
+    page.route(f"**/{path}", lambda route: route.fulfill(status=500, json={}), times=1)
+    page.goto(f"/#/{path}")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(standing(page)).to_have_text("queued")
 
 
 def test_what_really_happened_stands_beside_the_status(open_page: OpenPage, ground):

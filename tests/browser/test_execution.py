@@ -131,6 +131,10 @@ def test_why_it_is_not_moving_leads_to_what_holds_it_and_goes_on_by_itself(
     why = page.get_by_role("region", name="Why it is not moving")
     expect(why).to_contain_text(f"{host} is held by execution {holder} of job")
     expect(log(page)).to_have_count(0)
+    # How long it has been so goes on, and is not read out every second.
+    expect(why.locator("[aria-live]")).to_have_text(re.compile(r"is held by execution \d+ of job"))
+    expect(why.locator("[aria-live]")).not_to_contain_text(re.compile(r"for \d"))
+    assert why.get_attribute("aria-live") is None
     looked_at(page, "execution-waiting")
     why.get_by_role("link", name=f"execution {holder}").click()
     expect(page).to_have_title(f"Execution {holder} on {host} · Onward")
@@ -285,6 +289,16 @@ def test_whatever_a_host_prints_stays_text(open_page: OpenPage, ground, nasty: s
     page.set_viewport_size({"width": 360, "height": 740})
     wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.evaluate(wide) <= 0
+
+
+def test_a_first_look_that_failed_is_followed_by_another(open_page: OpenPage, ground, watches):
+    path = f"executions/{send(ground)}"
+    page = open_page("vic")
+    watches(page).allowed.add("answer 500")
+    page.route(f"**/{path}", lambda route: route.fulfill(status=500, json={}), times=1)
+    page.goto(f"/#/{path}")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(standing(page)).to_be_visible()
 
 
 def test_an_execution_that_is_not_there_is_said_so(open_page: OpenPage):

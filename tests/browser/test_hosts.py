@@ -58,6 +58,37 @@ def test_hosts_are_found_by_name_by_selector_and_by_a_click_on_a_label(ground, o
     expect(page.get_by_label("Selector")).to_have_value("")
 
 
+def test_a_label_narrows_down_a_selector_that_has_it_on_one_side_only(ground, open_page):
+    ground.hosts("side-a", side="one")
+    ground.hosts("side-b", side="two")
+    page = open_page("vic", "hosts?selector=name%3Dside-a+or+name%3Dside-b+and+side%3Dtwo")
+    expect(rows(page)).to_have_count(2)
+    page.get_by_role("button", name="side=two").click()
+    expect(rows(page)).to_have_count(1)
+    field = page.get_by_label("Selector")
+    narrowed = "(name=side-a or name=side-b and side=two) and side=two"
+    expect(field).to_have_value(narrowed)
+    page.get_by_role("button", name="side=two").click()
+    expect(field).to_have_value(narrowed)
+
+
+def test_what_others_do_with_hosts_and_blocks_comes_by_itself(ground, open_page):
+    """Of that nothing is told; it is looked for."""
+    page = open_page("vic", "hosts?search=by-itself")
+    expect(page.get_by_text("No host matches.")).to_be_visible()
+    blocked = open_page("vic", "blocks")
+    expect(blocked.get_by_role("heading", level=1)).to_have_text("Blocks")
+    (host_id,) = ground.hosts("by-itself")
+    one = open_page("vic", f"hosts/{host_id}")
+    expect(one.get_by_text("Nothing: everything may run here.")).to_be_visible()
+    ground.client.post(
+        "/blocks", json={"selector": ["by-itself"], "command_type": "WORK", "reason": "just so"}
+    ).raise_for_status()
+    expect(page.get_by_text("1 host matches", exact=True)).to_be_visible()
+    expect(blocked.get_by_text("just so")).to_be_visible()
+    expect(one.get_by_text("just so")).to_be_visible()
+
+
 def test_what_is_wrong_with_a_selector_is_said_at_its_field(open_page):
     page = open_page("vic", "hosts")
     field = page.get_by_label("Selector")
@@ -241,6 +272,46 @@ def test_a_host_is_disabled_enabled_and_deleted(ground, open_page):
     expect(page).to_have_url(re.compile("#/hosts$"))
     page.goto(f"/#/hosts/{host_id}")
     expect(page.get_by_text("There is no such host")).to_be_visible()
+
+
+def test_a_host_that_changed_meanwhile_is_deleted_as_it_is_now(ground, open_page):
+    (host_id,) = ground.hosts("stale-1")
+    page = open_page("ann", f"hosts/{host_id}")
+    button(page, "Delete").click()
+    change = {"labels": {"role": "theirs"}}
+    ground.client.patch(
+        f"/hosts/{host_id}", json=change, headers={"If-Match": '"1"'}
+    ).raise_for_status()
+    page.get_by_label("Type stale-1 to go on").fill("stale-1")
+    button(page, "Delete it").click()
+    expect(dialog(page).get_by_text("It changed under you.")).to_be_visible()
+    expect(dialog(page).get_by_role("row", name=re.compile("label role .* theirs"))).to_be_visible()
+    page.get_by_label("Type stale-1 to go on").fill("stale-1")
+    button(page, "Delete it as it is now").click()
+    expect(page).to_have_url(re.compile("#/hosts$"))
+    assert ground.client.get(f"/hosts/{host_id}").status_code == 404
+
+
+def test_a_host_that_is_gone_is_said_to_be_so(ground, open_page):
+    (host_id,) = ground.hosts("vanishing-1")
+    page = open_page("ann", f"hosts/{host_id}")
+    button(page, "Change").click()
+    ground.client.delete(f"/hosts/{host_id}", headers={"If-Match": '"1"'}).raise_for_status()
+    button(page, "Leave it").click()
+    expect(page.get_by_role("alert").first).to_contain_text("There is no such host")
+
+
+def test_what_a_job_runs_is_asked_for_again_if_nobody_said_it(ground, open_page, watches):
+    (host_id,) = ground.hosts("untold-1")
+    job = ground.job("WORK", ["untold-1"])
+    page = open_page("ann")
+    watches(page).allowed.add("answer 500")
+    page.route(f"**/jobs/{job}", lambda route: route.fulfill(status=500, json={}), times=1)
+    open_host(page, host_id, "untold-1")
+    expect(rows(page).first).to_contain_text("…")
+    button(page, "Change").click()
+    button(page, "Leave it").click()
+    expect(rows(page).first).to_contain_text("WORK")
 
 
 def test_a_host_shows_who_holds_it_what_waits_and_what_ran_and_goes_on_by_itself(ground, open_page):

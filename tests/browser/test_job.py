@@ -98,6 +98,49 @@ def test_equal_outputs_are_one_group(open_page: OpenPage, mixed: int):
     expect(group).to_contain_text("all is well")
     group.get_by_role("button", name="Show these").click()
     expect(page.get_by_text("36 of 40")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"status=SUCCESS.*exit_code=0"))
+
+
+def test_a_group_that_printed_nothing_is_shown_and_nothing_else(open_page: OpenPage, mixed: int):
+    """Whatever was chosen before: it is these that somebody asked for."""
+    page = open_page("vic", f"jobs/{mixed}?status=SUCCESS&tab=outputs")
+    group = page.locator(".output-group").nth(1)
+    expect(group).to_contain_text("printed nothing")
+    group.get_by_role("button", name="Show these").click()
+    expect(page.get_by_text("4 of 40: blocked")).to_be_visible()
+    expect(page.get_by_role("button", name="that printed nothing")).to_be_visible()
+    expect(page.get_by_role("table", name="Executions").get_by_role("row")).to_have_count(5)
+
+
+def test_from_tab_to_tab_by_keys(open_page: OpenPage, mixed: int):
+    page = open_page("vic", f"jobs/{mixed}")
+    page.get_by_role("tab", name="Executions").focus()
+    for name in ("Outputs", "Failures"):
+        page.keyboard.press("ArrowRight")
+        expect(page.get_by_role("tab", name=name)).to_be_focused()
+        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+
+
+def test_the_cursor_is_there_only_while_the_keys_move_it(open_page: OpenPage, mixed: int):
+    page = open_page("vic", f"jobs/{mixed}")
+    grid = page.get_by_role("application")
+    drawn = "(element) => element.querySelector('canvas').toDataURL()"
+    grid.focus()
+    before = grid.evaluate(drawn)
+    page.keyboard.press("ArrowRight")
+    assert grid.evaluate(drawn) != before
+    grid.evaluate("(element) => element.blur()")
+    assert grid.evaluate(drawn) == before
+
+
+def test_what_cannot_be_read_is_said_in_its_place(open_page: OpenPage, mixed: int):
+    page = open_page("vic", f"jobs/{mixed}")
+    Watch.of(page).allowed.add("answer 500")
+    page.route(
+        "**/outputs", lambda route: route.fulfill(status=500, json={"title": "Out of order"})
+    )
+    tab(page, "Outputs")
+    expect(page.get_by_role("tabpanel")).to_have_text("Out of order")
 
 
 def test_failures_are_told_by_their_cause(open_page: OpenPage, mixed: int):
@@ -137,6 +180,35 @@ def test_what_moves_is_seen_to_move(open_page: OpenPage, ground: Ground):
     expect(page.get_by_text("finished").first).to_be_visible(timeout=60_000)
     expect(chip(page, "success")).to_contain_text("300")
     expect(chip(page, "running")).to_contain_text("0")
+    expect(page.get_by_text(re.compile(r"^took "))).to_be_visible()
+
+
+def test_who_spoke_too_late_is_seen_when_the_job_is_looked_at_again(
+    open_page: OpenPage, ground: Ground
+):
+    ground.command_type("SLEEP", max_retries=0)
+    job_id = ground.job("SLEEP", fleet_of(ground, 3), params={"sleep_s": 60}, max_concurrency=1)
+    page = open_page("ann", f"jobs/{job_id}")
+    expect(chip(page, "running")).to_contain_text("1")
+    late = '{"event": "succeed"}'
+    ground.sql("UPDATE executions SET late_result = $2 WHERE job_id = $1", job_id, late)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("3 spoke after they were given up")).to_be_visible()
+    ground.client.post(f"/jobs/{job_id}/cancel").raise_for_status()
+
+
+def test_two_presses_are_one_word(open_page: OpenPage, ground: Ground):
+    ground.command_type("SLEEP", max_retries=0)
+    job_id = ground.job("SLEEP", fleet_of(ground, 3), params={"sleep_s": 60}, max_concurrency=1)
+    page = open_page("ann", f"jobs/{job_id}")
+    said = []
+    page.on(
+        "request", lambda request: said.append(request.url) if "/pause" in request.url else None
+    )
+    page.get_by_role("button", name="Pause").evaluate("(it) => { it.click(); it.click(); }")
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    assert len(said) == 1
+    ground.client.post(f"/jobs/{job_id}/cancel").raise_for_status()
 
 
 def test_a_job_is_paused_resumed_and_cancelled_in_place(open_page: OpenPage, ground: Ground):
@@ -195,6 +267,63 @@ def test_a_plan_is_approved_where_it_is_looked_at(open_page: OpenPage, ground: G
     page.get_by_role("dialog").get_by_role("button", name="Approve").click()
     expect(page.get_by_text(f"Job {job_id} is approved.")).to_be_visible()
     expect(page.get_by_text("finished").first).to_be_visible(timeout=60_000)
+
+
+def test_what_there_is_of_a_job_is_shown_with_what_is_missing(open_page: OpenPage, ground: Ground):
+    """Its picture cannot be read: that is said, and what may be done with it can be done."""
+    ground.command_type("DEPLOY", needs_approval=True)
+    job_id = ground.job("DEPLOY", fleet_of(ground, 3))
+    page = open_page("ann")
+    Watch.of(page).allowed.add("answer 500")
+    page.route("**/grid", lambda route: route.fulfill(status=500, json={"title": "Out of order"}))
+    page.evaluate(f"location.hash = '#/jobs/{job_id}'")
+    expect(page.get_by_role("alert")).to_contain_text("Out of order")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("3 executions have not begun")
+    page.unroute_all()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(chip(page, "cancelled")).to_contain_text("3")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_whoever_leaves_a_question_still_sees_the_plan(open_page: OpenPage, ground: Ground):
+    ground.command_type("DEPLOY", needs_approval=True)
+    job_id = ground.job("DEPLOY", fleet_of(ground, 3))
+    page = open_page("bob", f"jobs/{job_id}")
+    page.get_by_role("button", name="Approve").click()
+    with page.expect_response(re.compile(r"/plan$")):
+        page.get_by_role("button", name="Leave it").click()
+    expect(page.get_by_text("3 hosts would run.")).to_be_visible()
+
+
+def test_what_somebody_writes_into_a_plan_is_kept_until_it_is_taken(
+    open_page: OpenPage, ground: Ground
+):
+    """A mistake and somebody who was faster are said in place, and no number is rounded."""
+    ground.command_type("DEPLOY", needs_approval=True)
+    asked = {"serial": 9007199254740993, "release": "2.0"}
+    job_id = ground.job("DEPLOY", fleet_of(ground, 3), params=asked)
+    page = open_page("ann", f"jobs/{job_id}")
+    page.get_by_role("button", name="Change").click()
+    dialog = page.get_by_role("dialog")
+    params = dialog.get_by_label("Parameters")
+    expect(params).to_have_value(re.compile("9007199254740993"))
+    params.fill('{"serial": 9007199254740995, ')
+    dialog.get_by_role("button", name="Change").click()
+    expect(dialog).to_contain_text("is not JSON")
+    params.fill('{"serial": 9007199254740995}')
+    _, etag = ground.seen(f"/jobs/{job_id}")
+    faster = {"params": {**asked, "release": "2.1"}}
+    ground.client.patch(
+        f"/jobs/{job_id}", json=faster, headers={"If-Match": etag}
+    ).raise_for_status()
+    dialog.get_by_role("button", name="Change").click()
+    expect(dialog).to_contain_text("It changed under you")
+    expect(dialog.get_by_role("row", name="parameter release").locator("ins")).to_have_text("2.1")
+    expect(params).to_have_value('{"serial": 9007199254740995}')
+    dialog.get_by_role("button", name="Change what it is now").click()
+    expect(dialog).to_have_count(0)
+    assert ground.seen(f"/jobs/{job_id}")[0]["params"] == {"serial": 9007199254740995}
 
 
 def test_a_plan_that_changed_while_it_was_looked_at_is_not_approved(

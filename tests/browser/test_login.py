@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -13,6 +15,7 @@ from tests.browser.ground import NASTY, PEOPLE, Ground, log_in
 from tests.cli.running import until
 
 COOKIE = "onward_session"
+SHUT = json.dumps({"title": "Unavailable", "detail": "The database is away."})
 PLACES = {
     "viewer": "Overview Jobs Approvals Hosts Blocks Commands Audit Settings",
     "operator": "Overview Jobs Approvals Hosts Blocks Commands Audit Settings",
@@ -119,8 +122,54 @@ def test_a_session_that_ends_under_an_open_page_leads_to_the_door(
     until(at_its_end)
     at_the_door(page)
     expect(page.get_by_text("You have been logged out: the session has ended.")).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(urlsplit(request.url).path))
     log_in(page, ground.keys["vic"], "approvals")
     expect(page.get_by_role("heading", name="Approvals")).to_be_visible()
+    ground.until_listeners(1)
+    assert asked.count("/me") == 1, "who is there was found out once"
+
+
+@pytest.mark.parametrize("path", ["settings", "settings?tab=keys", "jobs/%", "commands?new"])
+def test_a_page_that_is_opened_anew_is_there_for_whoever_is_logged_in(open_page: OpenPage, path):
+    page = open_page("root", path)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    first = page.get_by_role("heading", level=1).inner_text()
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text(first)
+    assert first != "This cannot be shown"
+
+
+def test_a_service_that_cannot_say_who_is_there_is_asked_again(open_page: OpenPage):
+    page = open_page("vic", "approvals")
+    Watch.of(page).allowed.add("answer 503")
+    page.route("**/me", lambda route: route.fulfill(status=503, body=SHUT), times=1)
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("The database is away.")
+    expect(page.get_by_label("Your key")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Approvals")).to_be_visible()
+
+
+def test_who_could_not_log_out_is_told_so(open_page: OpenPage):
+    page = open_page("vic", "approvals")
+    Watch.of(page).allowed.add("answer 503")
+    page.route("**/session", lambda route: route.fulfill(status=503, body=SHUT), times=1)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_text("You are still logged in. The database is away.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Approvals")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    at_the_door(page)
+
+
+def test_what_could_not_be_looked_at_is_looked_at_again(open_page: OpenPage):
+    """The stream has not broken, so nothing else would say that it is worth it."""
+    page = open_page("vic", "approvals")
+    expect(page.get_by_role("heading", name="Approvals")).to_be_visible()
+    Watch.of(page).allowed.add("answer 503")
+    page.route("**/hosts?*", lambda route: route.fulfill(status=503, body=SHUT), times=1)
+    page.get_by_role("link", name="Hosts").click()
+    expect(page.get_by_text("The database is away.")).to_be_visible()
+    expect(page.get_by_text("The database is away.")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("person", "role"), PEOPLE.items())

@@ -32,13 +32,26 @@ def test_what_runs_waits_and_ended_is_on_one_page(open_page: OpenPage, ground: G
     expect(page.get_by_role("link", name=re.compile("^1 ?waiting for approval"))).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("^4 ?running"))).to_be_visible()
     expect(page.get_by_role("region", name="Under way")).to_contain_text(f"{long} · LONG")
-    expect(page.get_by_role("region", name="Waits for approval")).to_contain_text(f"{asking} · ASK")
+    expect(page.get_by_role("region", name="Waits for you")).to_contain_text(f"{asking} · ASK")
     expect(page.get_by_role("region", name="What ended, minute by minute")).to_contain_text(
         re.compile(r"\d+ executions?")
     )
     expect(page.get_by_role("region", name="Workers")).to_contain_text("running")
     looked_at(page, "overview")
     ground.client.post(f"/jobs/{long}/cancel").raise_for_status()
+
+
+def test_what_waits_for_somebody_else_is_told_apart(open_page: OpenPage, ground: Ground):
+    ground.command_type("ASK", needs_approval=True)
+    own, of_others = (ground.job("ASK", some_hosts(ground), by=by) for by in ("root", "ann"))
+    page = open_page("root")
+    region = page.get_by_role("region", name="Waits for you")
+    expect(region).to_contain_text(
+        re.compile(rf"{of_others} · ASK.*Waits for somebody else.*{own} · ASK")
+    )
+    asked = open_page("ann").get_by_role("region", name="Waits for approval")
+    expect(asked).to_contain_text(f"{of_others} · ASK")
+    expect(asked.get_by_role("link", name="Decide")).to_have_count(0)
 
 
 def test_a_new_job_appears_by_itself(open_page: OpenPage, ground: Ground):

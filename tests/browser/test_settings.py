@@ -50,6 +50,63 @@ def test_a_command_type_is_added_changed_and_deleted(ground, open_page):
     assert ground.client.get("/command-types/MADE_HERE").status_code == 404
 
 
+def test_adding_a_command_type_replaces_none(ground, open_page):
+    page = open_page("root", "settings")
+    expect(button(page, "Add one")).to_be_visible()
+    ground.command_type("GUARDED", **RULES | {"needs_approval": True})
+    button(page, "Add one").click()
+    page.get_by_label("Name", exact=True).fill("GUARDED")
+    page.get_by_label("Its jobs wait until somebody else has approved them").uncheck()
+    button(page, "Add it").click()
+    expect(dialog(page).get_by_text("GUARDED is there already")).to_be_visible()
+    assert ground.seen("/command-types/GUARDED")[0]["needs_approval"] is True
+    page.get_by_label("Name", exact=True).fill("GUARDED_TOO")
+    button(page, "Add it").click()
+    expect(page.get_by_text("GUARDED_TOO is there.")).to_be_visible()
+
+
+def test_a_secret_is_said_to_be_copied_only_if_it_was(open_page):
+    """Over plain HTTP a page has no clipboard, and the dialog keeps it from selecting elsewhere."""
+    page = open_page("root", "settings?tab=keys")
+    page.evaluate(
+        """() => {
+          Object.defineProperty(navigator, 'clipboard', {value: undefined});
+          addEventListener('copy', () => { window.taken = document.activeElement.value; });
+        }"""
+    )
+    button(page, "Make a key").click()
+    page.get_by_label("What it is for").fill("copying")
+    page.get_by_label("Whose it is").fill("cleo")
+    button(page, "Make it").click()
+    secret = page.locator("[data-secret=Secret]")
+    button(page, "Copy secret").click()
+    expect(dialog(page).get_by_text("Secret copied.")).to_be_visible()
+    assert page.evaluate("window.taken") == secret.text_content()
+    page.evaluate("() => { document.execCommand = () => false; }")
+    button(page, "Copy secret").click()
+    told = dialog(page).get_by_role("alert")
+    expect(told).to_contain_text("The browser does not let the page copy")
+    expect(dialog(page).get_by_text("Secret copied.")).to_have_count(0)
+
+
+def test_a_list_of_keys_that_is_longer_can_be_read_on(open_page):
+    def answer(route):
+        first = "cursor" not in route.request.url
+        key = {"id": 1 if first else 2, "name": "old", "person": "zoe" if first else "yan"}
+        rest = {"role": "viewer", "created_at": "2026-01-01T00:00:00Z", "created_by": "root"}
+        page_of_keys = {"items": [{**key, **rest}], "next_cursor": "on" if first else None}
+        route.fulfill(json=page_of_keys)
+
+    page = open_page("root", "settings")
+    page.route(re.compile(r"/keys\?"), answer)
+    page.get_by_role("tab", name="Keys").click()
+    expect(page.get_by_role("row").filter(has_text="zoe")).to_be_visible()
+    button(page, "Read on").click()
+    expect(page.get_by_role("row").filter(has_text="yan")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="zoe")).to_be_visible()
+    expect(button(page, "Read on")).to_have_count(0)
+
+
 def test_a_key_is_shown_once_is_good_and_can_be_revoked(ground, open_page):
     page = open_page("root", "settings?tab=keys")
     button(page, "Make a key").click()
@@ -125,6 +182,20 @@ def test_agents_are_connected_or_away(ground, open_page):
     row.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("agent-1")
     expect(page.get_by_text("version 1.2, from 10.0.0.9")).to_be_visible()
+
+
+def test_whoever_may_see_nothing_of_it_is_shown_nothing(open_page):
+    page = open_page()
+    assert page.evaluate(
+        """async () => {
+          const base = document.querySelector('script[type=module]').src.replace('main.js', '');
+          const {default: settings} = await import(base + 'pages/settings.js');
+          const app = {redraw() {}, may: () => false};
+          const page = settings(app, {query: new URLSearchParams()});
+          page.heard({type: 'reset'});
+          return page.view().filter(Boolean).length;
+        }"""
+    )
 
 
 def test_everybody_sees_what_they_may_do_and_is_offered_no_more(open_page):

@@ -87,6 +87,41 @@ def test_the_book_is_shown_as_a_picture_and_as_prices(open_page: OpenPage, groun
     looked_at(page, "trading")
 
 
+def test_the_book_of_a_former_item_is_gone_and_does_not_come_back(open_page: OpenPage):
+    """Its prices would be one press from an order for the item that is looked at now."""
+    page = trading(open_page, "tom", 1)
+    former, other = (page.get_by_role("heading", name=f"Book of item {n}") for n in (1, 99))
+    held: dict[str, Route] = {}
+
+    def hold(route: Route) -> None:
+        held.setdefault(route.request.url.partition("item_id=")[2], route)
+
+    with page.expect_request(re.compile("/trading/book")):
+        page.route(re.compile("/trading/book"), hold)
+    field = page.get_by_role("spinbutton", name="Item")
+    field.fill("99")
+    with page.expect_request(re.compile("/trading/book.*item_id=99")):
+        field.press("Enter")
+    expect(former).to_have_count(0)
+    held["99&depth=20"].continue_()
+    expect(other).to_be_visible()
+    with page.expect_response(re.compile("/trading/book.*item_id=1&")):
+        held["1&depth=20"].continue_()
+    page.evaluate("() => new Promise((drawn) => setTimeout(() => requestAnimationFrame(drawn)))")
+    assert other.is_visible()
+
+
+def test_the_tabs_are_turned_with_the_arrow_keys(open_page: OpenPage):
+    page = trading(open_page, "tom", 1)
+    page.get_by_role("tab", name="Orders to buy").focus()
+    page.keyboard.press("ArrowLeft")
+    items_tab = page.get_by_role("tab", name="Items")
+    expect(items_tab).to_be_focused()
+    expect(items_tab).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("table", name="Orders to buy")).to_be_visible()
+
+
 def test_a_price_of_the_book_becomes_an_order_and_a_deal(open_page: OpenPage, ground, item):
     place(ground, "tim", "sell", item, 9_000)
     before = account(ground, "tom")["available"]
@@ -159,12 +194,13 @@ def test_money_is_moved_as_people_write_it(open_page: OpenPage, ground, item):
         ("abc", "Write an amount such as 1,234.56."),
         ("-5", "Write an amount such as 1,234.56."),
         ("1e3", "Write an amount such as 1,234.56."),
+        ("12,50", "Write an amount such as 1,234.56."),
         ("0.00", "An amount is more than nothing."),
         ("10000000000.01", "At most 10,000,000,000.00 at once."),
     ],
 )
-def test_what_is_no_amount_is_said_beside_the_field(open_page: OpenPage, item, written, told):
-    page = trading(open_page, "tom", item)
+def test_what_is_no_amount_is_said_beside_the_field(open_page: OpenPage, written, told):
+    page = trading(open_page, "tom", 1)
     page.get_by_label("Amount").fill(written)
     page.get_by_role("button", name="Deposit").click()
     expect(page.get_by_role("alert")).to_have_text(told)

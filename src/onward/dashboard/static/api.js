@@ -28,11 +28,22 @@ export class Problem extends Error {
   }
 }
 
+/** For how long an answer is waited for. */
+const PATIENCE_MS = 30_000;
+/** What says that the service, or what it needs, is away for a while. */
+const AWAY = new Set([0, 502, 503, 504]);
+
 let onLoggedOut = () => {};
+let onAway = () => {};
 
 /** Say what is to be done when the service no longer knows who we are. */
 export function whenLoggedOut(handler) {
   onLoggedOut = handler;
+}
+
+/** Say what is to be done when a question was not answered, because the service is away. */
+export function whenAway(handler) {
+  onAway = handler;
 }
 
 /**
@@ -47,26 +58,36 @@ export async function ask(method, path, { query, body, text, ifMatch, key, signa
   if (text !== undefined) headers["Content-Type"] = "text/plain; charset=utf-8";
   if (ifMatch) headers["If-Match"] = ifMatch;
   if (key) headers["Idempotency-Key"] = key;
+  const limit = AbortSignal.timeout(PATIENCE_MS);
   let answer;
+  let found;
   try {
     answer = await fetch(address(path, query), {
       method,
       headers,
       body: body === undefined ? text : json(body),
-      signal,
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
       credentials: "same-origin",
       cache: "no-store",
     });
+    found = await read(answer);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { title: "The service does not answer", detail: "The service does not answer. It is tried again." });
+    if (method === "GET") onAway();
+    throw new Problem(0, { title: "The service does not answer", detail: unanswered(method) });
   }
-  const found = await read(answer);
-  const etag = answer.headers.get("ETag");
+  const etag = strong(answer.headers.get("ETag"));
   if (answer.ok) return { data: found, etag, status: answer.status };
   if (answer.status === 401 && path !== "/session") onLoggedOut();
+  if (method === "GET" && AWAY.has(answer.status)) onAway();
   throw new Problem(answer.status, found && typeof found === "object" ? found : {}, etag);
 }
+
+const unanswered = (method) =>
+  method === "GET" ? "The service does not answer. It is tried again." : "The service did not answer, so it is not known whether that was done. Look before you try again.";
+
+/** The version as the service gave it: proxies that compress an answer call it a weak one. */
+const strong = (etag) => etag?.replace(/^W\//, "") ?? null;
 
 /** Return what there is at an address. */
 export const get = async (path, query, options) => (await ask("GET", path, { query, ...options })).data;

@@ -12,7 +12,8 @@ const AGAIN_MS = [250, 500, 1_000, 2_000, 4_000, 8_000];
 /**
  * Follow until `stop()`. What is told through `tell(message)`:
  *
- * - `{type: "state", state: "live" | "lost" | "out", since}`: `out` when nobody is logged in
+ * - `{type: "state", state: "live" | "lost" | "out", since, heard}`: `out` when nobody is logged in;
+ *   `heard` is when the service said something last
  * - `{type: "changes", changes}`: arrays, as `/events?batch=true` gives them
  * - `{type: "reset"}`: something was missed, so look at everything again
  */
@@ -24,6 +25,7 @@ export class Feed {
     this.position = null;
     this.state = "lost";
     this.since = Date.now();
+    this.heard = Date.now();
     this.failures = 0;
     this.stopped = true;
     this.turn = 0; // whoever runs in another one than the present has been stopped
@@ -32,6 +34,8 @@ export class Feed {
   start() {
     if (!this.stopped) return;
     this.stopped = false;
+    // Whoever was out may be somebody else by now.
+    if (this.state === "out") [this.state, this.since] = ["lost", Date.now()];
     this.turn += 1;
     this.run(this.turn);
   }
@@ -91,8 +95,8 @@ export class Feed {
         credentials: "same-origin",
         cache: "no-store",
       });
-      if (answer.status === 401 || answer.status === 403) return "out";
-      if (answer.status === 410 || answer.status === 422) return "gone";
+      if (answer.status === 401) return "out";
+      if (resumed && (answer.status === 410 || answer.status === 422)) return "gone";
       if (!answer.ok) return "lost";
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let buffer = "";
@@ -100,6 +104,7 @@ export class Feed {
       for (;;) {
         const { value, done } = await reader.read();
         if (done) return "lost";
+        this.heard = Date.now();
         clearTimeout(silent);
         silent = watch();
         buffer += value;
@@ -132,10 +137,15 @@ export class Feed {
     if (id !== null) this.position = id;
   }
 
+  /** How it stands, as a message. */
+  told() {
+    return { type: "state", state: this.state, since: this.since, heard: this.heard };
+  }
+
   say(state) {
     if (this.state === state && state !== "out") return;
     this.state = state;
     this.since = Date.now();
-    this.tell({ type: "state", state, since: this.since });
+    this.tell(this.told());
   }
 }

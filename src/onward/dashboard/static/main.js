@@ -1,8 +1,8 @@
 /** Where it begins: who is there, the frame around every page, and the way from one to the next. */
 
-import { del, get, whenLoggedOut } from "./api.js";
-import { lasted, timeOf } from "./format.js";
-import { note, show } from "./parts/dialog.js";
+import { del, get, whenAway, whenLoggedOut } from "./api.js";
+import { timeOf } from "./format.js";
+import { closeAll, note, show } from "./parts/dialog.js";
 import { icon } from "./parts/icons.js";
 import { here, href, whenMoved } from "./router.js";
 import { announceLeaving, connection, hear, leave, listen } from "./stream.js";
@@ -40,7 +40,7 @@ const PLACES = [
 
 const app = {
   me: undefined, // who is there: not known yet, or nobody (`null`)
-  /** How many jobs wait for an approval, for the frame; pages that know it say so. */
+  /** How many jobs wait for an approval, for the frame. */
   waiting: 0,
   redraw: () => {},
   may: (permission) => app.me?.permissions.includes(permission) ?? false,
@@ -58,6 +58,7 @@ const app = {
   login: loggedIn,
 };
 
+let away = ""; // why it is not known who is there
 let page = null; // what is shown: {title, view, heard?, close?}
 let failure = null;
 // Whether the stream has told everything since the page first looked.
@@ -78,6 +79,7 @@ function matching({ path, query }) {
 const asks = ({ path: [first = ""] }) => PLACES.find(({ path }) => (path[0] ?? "") === first)?.permission ?? "read";
 
 async function turn() {
+  if (app.me === undefined) return;
   let place = here();
   // Whoever may not see the fleet begins with what they may see.
   const first = PLACES.find(({ permission }) => app.may(permission));
@@ -85,7 +87,6 @@ async function turn() {
     history.replaceState(null, "", href(first.path));
     place = here();
   }
-  // While it is not known who is there, a page is made ready for them, and not shown.
   const found = app.me === null ? { module: "login", params: {}, query: place.query } : matching(place);
   const asking = (asked += 1);
   try {
@@ -111,45 +112,93 @@ async function turn() {
   if (main && !main.contains(document.activeElement)) main.focus({ preventScroll: true });
 }
 
+let identifying = null;
+
 /** Find out who is there, and turn to their page. */
-async function loggedIn() {
-  await identified();
-  await turn();
+function loggedIn() {
+  identifying ??= identified().finally(() => { identifying = null; });
+  return identifying.then(turn);
 }
 
-/** The same at first, when the page that is asked for is made ready meanwhile. */
-async function begun() {
-  const turning = turn();
-  await identified();
-  await turning;
-  if (app.may(asks(here()))) app.redraw.now();
-  else await turn();
-}
-
+/** Ask who is there until somebody says it: that nobody answers does not mean that nobody is logged in. */
 async function identified() {
-  try {
-    app.me = await get("/me");
-  } catch (problem) {
-    app.me = null;
-    if (problem.status !== 401) note(problem.message, "bad");
+  for (;;) {
+    try {
+      app.me = await get("/me");
+      break;
+    } catch (problem) {
+      if (problem.status === 401) {
+        app.me = null;
+        break;
+      }
+      away = problem.message;
+      app.redraw();
+      await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS); });
+    }
   }
-  if (app.may("read")) listen();
+  away = "";
+  if (!app.may("read")) return;
+  listen();
+  countSoon();
 }
+
+const AGAIN_MS = 3_000;
+let again = null;
+
+// What could not be looked at is looked at again: the stream may never have broken.
+whenAway(() => {
+  again ??= setTimeout(() => {
+    again = null;
+    page?.heard?.({ type: "reset" });
+  }, AGAIN_MS);
+});
 
 async function logOut() {
   leave();
-  if (await app.attempt(() => del("/session"))) announceLeaving();
-  app.me = null;
-  await turn();
+  try {
+    await del("/session");
+  } catch (problem) {
+    if (problem.status !== 401) {
+      note(`You are still logged in. ${problem.message}`, "bad");
+      listen();
+      return;
+    }
+  }
+  announceLeaving();
+  await gone();
 }
 
 whenLoggedOut(() => {
   if (!app.me) return;
   leave();
-  app.me = null;
   note("You have been logged out: the session has ended.", "bad");
-  turn();
+  gone();
 });
+
+/** Nobody is there any more. */
+function gone() {
+  closeAll();
+  app.me = null;
+  app.waiting = 0;
+  return turn();
+}
+
+const COUNT_MS = 1_000;
+let counting = null;
+
+/** Count what waits for an approval, for the frame. */
+function countSoon() {
+  counting ??= setTimeout(async () => {
+    counting = null;
+    if (!app.may("read")) return;
+    try {
+      app.waiting = (await get("/overview")).jobs.waiting;
+      app.redraw();
+    } catch {
+      // The next change asks again.
+    }
+  }, COUNT_MS);
+}
 
 function theme() {
   const root = document.documentElement;
@@ -179,7 +228,7 @@ function help() {
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || !app.me) return;
-  if (event.target.closest("input, textarea, select, dialog")) return;
+  if (event.target.closest("input, textarea, select") || document.querySelector("dialog[open]")) return;
   if (event.key === "/") {
     const field = document.querySelector("[data-search]");
     if (!field) return;
@@ -194,7 +243,7 @@ addEventListener("keydown", (event) => {
 });
 
 function frame() {
-  if (app.me === undefined) return null;
+  if (app.me === undefined) return away && h("main", { class: "main-alone" }, h("p", { class: "footing", role: "alert" }, away));
   if (app.me === null) return [content()];
   const at = here().path[0] ?? "";
   return [
@@ -228,12 +277,12 @@ function frame() {
 const LOST_MS = 1_500; // a break that is over before anybody would have read the banner
 
 function banner() {
-  const { state, since } = connection();
+  const { state, since, heard } = connection();
   const lost = app.may("read") && state === "lost" && Date.now() - since > LOST_MS;
   return h(
     "div",
     { key: "banner", class: "banner-place", "aria-live": "assertive" },
-    lost && h("div", { class: "banner" }, icon("warning"), h("span", null, `Connection lost ${lasted((Date.now() - since) / 1_000)} ago. What you see is as of ${timeOf(since)}; it goes on by itself when the service is back.`)),
+    lost && h("div", { class: "banner" }, icon("warning"), h("span", null, `Connection lost. What you see is as of ${timeOf(heard)}; it goes on by itself when the service is back.`)),
   );
 }
 
@@ -242,9 +291,15 @@ function content() {
 }
 
 function drawn(shown) {
-  const title = shown.title();
-  document.title = title ? `${title} · Onward` : "Onward";
-  return shown.view();
+  try {
+    const title = shown.title();
+    document.title = title ? `${title} · Onward` : "Onward";
+    return shown.view();
+  } catch (error) {
+    // A bug of ours; the frame around it has to go on all the same.
+    console.error(error);
+    return failed(error);
+  }
 }
 
 const failed = (error) => h("div", { class: "empty", role: "alert" }, h("h1", null, "This cannot be shown"), h("p", null, error.message), h("p", null, h("a", { href: href([]) }, "To the overview")));
@@ -263,6 +318,7 @@ hear((message) => {
   if (message.type === "state") app.redraw();
   if (message.type === "state" && message.state === "out" && app.me) loggedIn();
   if (message.type === "state" && message.state === "live") live();
+  if (message.type === "reset" || message.changes?.some(([kind]) => kind === "job")) countSoon();
   page?.heard?.(message);
 });
 
@@ -278,4 +334,4 @@ whenMoved(turn);
 app.redraw = mount(document.getElementById("app"), frame);
 // Times go on, also where nothing changes.
 setInterval(() => { if (!document.hidden && app.me) app.redraw(); }, 1_000);
-begun();
+loggedIn();

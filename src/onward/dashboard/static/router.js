@@ -7,9 +7,18 @@
 export function here() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   return {
-    path: path.split("/").filter(Boolean).map(decodeURIComponent),
+    path: path.split("/").filter(Boolean).map(decoded),
     query: new URLSearchParams(query),
   };
+}
+
+/** What somebody has written may be no code at all. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** Write the address of a place; what is empty in the query is left out. */

@@ -19,7 +19,7 @@ self.addEventListener("connect", ({ ports: [port] }) => {
     if (data.type === "hello") {
       pages.add(port);
       begin(data);
-      port.postMessage({ type: "state", state: feed.state, since: feed.since });
+      port.postMessage(feed.told());
     } else if (data.type === "bye") {
       pages.delete(port);
       // Nobody looks: the service need not tell anybody.
@@ -27,7 +27,7 @@ self.addEventListener("connect", ({ ports: [port] }) => {
     } else if (data.type === "out") {
       // The session was that of all of them.
       feed?.stop();
-      tell({ type: "state", state: "out", since: Date.now() });
+      tell({ type: "state", state: "out", since: Date.now(), heard: Date.now() });
     } else if (data.type === "hurry") {
       feed?.hurry();
     }

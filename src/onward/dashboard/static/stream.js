@@ -6,12 +6,14 @@ import { Feed } from "./feed.js";
 const listeners = new Set();
 let state = "lost";
 let since = Date.now();
+let heard = Date.now();
 let wanted = null; // what is listened to
 let worker = null; // whom the pages of this browser share
+let lonely = !("SharedWorker" in window);
 let send = () => {};
 
-/** Whether changes come: `live`, `lost` (since when), or `out`: nobody is logged in. */
-export const connection = () => ({ state, since });
+/** Whether changes come: `live`, `lost` (since when), or `out`: nobody is logged in; and the time of the last word. */
+export const connection = () => ({ state, since, heard });
 
 /**
  * Hear of every change, and of everything else that the stream tells; returns how to stop.
@@ -28,8 +30,8 @@ export function listen() {
   const url = new URL("./events?batch=true", document.baseURI.split("#")[0]).href;
   wanted = { type: "hello", url, headers: { ...PAGE } };
   send({ type: "bye" });
-  if (!worker && "SharedWorker" in window) share();
-  else if (!worker) alone();
+  if (lonely) alone();
+  else if (!worker) share();
   send(wanted);
 }
 
@@ -50,8 +52,9 @@ function share() {
   send = (message) => worker.port.postMessage(message);
   // Its script did not come, because the service was away just then: without it nobody would try again.
   worker.addEventListener("error", () => {
-    alone();
-    if (wanted) send(wanted);
+    lonely = true;
+    send = () => {};
+    if (wanted) listen();
   });
 }
 
@@ -86,6 +89,6 @@ function script() {
 }
 
 function take(message) {
-  if (message.type === "state") ({ state, since } = message);
+  if (message.type === "state") ({ state, since, heard } = message);
   for (const listener of [...listeners]) listener(message);
 }

@@ -2,7 +2,7 @@
 
 import { get, getWithVersion } from "../api.js";
 import { between, count, exactly, many, selector } from "../format.js";
-import { decide } from "../parts/decision.js";
+import { decide, involved } from "../parts/decision.js";
 import { icon } from "../parts/icons.js";
 import { summary } from "../parts/plan.js";
 import { pairs } from "../parts/value.js";
@@ -128,20 +128,13 @@ class Approvals {
 
   deeds(job, plan) {
     if (!this.app.may("approve")) return null;
-    if (hand(this.app, job)) return h("p", { class: "hint grow" }, hand(this.app, job));
+    if (involved(this.app, job)) return h("p", { class: "hint grow" }, involved(this.app, job));
     const ready = Boolean(plan?.data) && job.allowed.includes("approve");
     return [
       h("button", { type: "button", key: "approve", class: "button button-good", disabled: !ready, onclick: () => this.decide(job, "approve") }, "Approve", h("span", { class: "visually-hidden" }, ` job ${job.job_id}`)),
       h("button", { type: "button", key: "reject", class: "button button-bad", disabled: !ready, onclick: () => this.decide(job, "reject") }, "Reject", h("span", { class: "visually-hidden" }, ` job ${job.job_id}`)),
     ];
   }
-}
-
-/** Why this person cannot decide about a job, if so. */
-function hand(app, job) {
-  if (job.requested_by === app.me.person) return "You asked for it: somebody else has to decide.";
-  if (job.edited_by.includes(app.me.person)) return "You changed it: somebody else has to decide.";
-  return "";
 }
 
 /** All jobs that wait, the oldest first; the service lists the newest first. */

@@ -74,8 +74,6 @@ class Audit {
     this.list.items = [...this.fresh, ...this.list.items];
     this.fresh = [];
     this.scroll.top = 0;
-    const body = document.querySelector(".table-body");
-    if (body) body.scrollTop = 0;
     this.app.redraw();
   }
 
@@ -129,7 +127,7 @@ class Audit {
 
   chosen() {
     const field = (name, label) =>
-      h("label", { class: "inline-field" }, label, h("input", { type: "search", class: "audit-field", spellcheck: "false", autocomplete: "off", "data-search": name === "by", maxlength: 255, value: this.filters[name], oninput: (event) => this.type(name, event.target.value) }));
+      h("label", { class: "inline-field" }, label, h("input", { type: "search", class: "audit-field", spellcheck: "false", autocomplete: "off", "data-search": name === "by", maxlength: 255, placeholder: "written in full", value: this.filters[name], oninput: (event) => this.type(name, event.target.value) }));
     return h(
       "div",
       { class: "filters" },

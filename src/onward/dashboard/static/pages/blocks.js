@@ -7,6 +7,7 @@ import { href } from "../router.js";
 import { h } from "../view.js";
 import { blockMany, liftBlock, liftMany } from "./hosts/blocking.js";
 
+const LOOK_MS = 10_000; // blocks come and go, and nobody hears of it
 const narrow = matchMedia("(max-width: 760px)");
 
 export default function blocks(app) {
@@ -14,6 +15,7 @@ export default function blocks(app) {
   const list = new Listing("/blocks", {}, app.redraw, { limit: 200 });
   const after = async (deed) => { if (await deed) list.reload(); };
   list.reload();
+  const ticking = setInterval(() => { if (!document.hidden) list.refresh(); }, LOOK_MS);
 
   const columns = [
     { name: "host", label: "Host", class: "cell-2", cell: (block) => h("a", { href: href(["hosts", String(block.host_id)]) }, h("bdi", null, block.host_name)) },
@@ -44,6 +46,7 @@ export default function blocks(app) {
       ),
     ],
     heard: (message) => { if (message.type === "reset") list.reload(); },
+    close: () => clearInterval(ticking),
   };
 }
 

@@ -2,7 +2,7 @@
 
 import { getWithVersion, post } from "../api.js";
 import { ago, between, lasted, words } from "../format.js";
-import { Again } from "../parts/again.js";
+import { Again, settled } from "../parts/again.js";
 import { allLifecycles, diagram } from "../parts/diagram.js";
 import { askFor, note } from "../parts/dialog.js";
 import { icon } from "../parts/icons.js";
@@ -33,7 +33,7 @@ class CommandPage {
     this.told = new Told(`/commands/${encodeURIComponent(this.id)}/timeline`);
     this.timeline = { redraw: app.redraw };
     this.again = new Again(() => this.load());
-    this.look = setInterval(() => { if (this.command && !document.hidden) this.again.soon(); }, LOOK_MS);
+    this.look = setInterval(() => { if (!settled(this.problem) && !document.hidden) this.again.soon(); }, LOOK_MS);
     this.again.now();
   }
 
@@ -103,8 +103,9 @@ class CommandPage {
   /** What it waits for, as its clocks tell it. */
   why() {
     const { command } = this;
-    const [look, title, text] = standing(command);
-    return h("section", { class: `callout why tone-${look}`, "aria-label": title, "aria-live": "polite" }, icon(look, { size: 20 }), h("div", { class: "callout-body" }, h("p", { class: "why-text" }, text)));
+    const [look, title, text, at] = standing(command);
+    // How long it takes goes on, and is not read out every second.
+    return h("section", { class: `callout why tone-${look}`, "aria-label": title }, icon(look, { size: 20 }), h("div", { class: "callout-body" }, h("p", { class: "why-text" }, h("span", { "aria-live": "polite" }, text), at && ` ${ago(at)}`, ".")));
   }
 
   say() {
@@ -190,14 +191,14 @@ class CommandPage {
   }
 }
 
-/** What a command waits for: a tone, a title, and one sentence. */
+/** What a command waits for: a tone, a title, one sentence, and the time with which it ends. */
 function standing({ status, finished_at: finished, created_at: created, deadline_at: deadline, due_at: due, allowed }) {
-  if (finished) return [tone(status), "How it ended", `It ended as ${status} ${between(created, finished)} after it was made, ${ago(finished)}.`];
+  if (finished) return [tone(status), "How it ended", `It ended as ${status} ${between(created, finished)} after it was made,`, finished];
   const next = `It waits to hear ${allowed.map(words).join(", ").replace(/, ([^,]*)$/, " or $1")}`;
-  if (deadline) return ["going", "What it waits for", `${next}; without a word it times out ${ago(deadline)}.`];
+  if (deadline) return ["going", "What it waits for", `${next}; without a word it times out`, deadline];
   const over = due && new Date(due) < new Date();
-  if (over) return ["bad", "Why it is not moving", `${next}; no timeout ends it, and somebody should have looked at it ${ago(due)}.`];
-  return ["waiting", "What it waits for", `${next}; no timeout ends it${due ? `, so somebody should look at it ${ago(due)}` : ""}.`];
+  if (over) return ["bad", "Why it is not moving", `${next}; no timeout ends it, and somebody should have looked at it`, due];
+  return ["waiting", "What it waits for", `${next}; no timeout ends it${due ? ", so somebody should look at it" : ""}`, due];
 }
 
 /** The execution whose attempt has this id: such ids are UUIDs of version 8, made of its number. */

@@ -12,6 +12,7 @@ import { h } from "../view.js";
 
 const ID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
 const TYPING_MS = 300;
+const KEPT = 10_000; // commands of which it is known what was told last
 const OTHERS = new Set(["execution", "agent", "order"]); // lifecycles of something else
 
 export default function commands(app, { query }) {
@@ -27,11 +28,12 @@ class CommandsPage {
     this.refusal = "";
     this.place = { top: 0 };
     this.fresh = 0; // changed since, and not shown
+    this.told = new Map(); // by command: the number of the latest change that was told
+    this.early = new Map(); // by command: what was told while a list was on its way
     this.form = query.has("new") && app.may("run") ? this.newForm() : null;
-    this.listing = new Listing("/commands", this.chosen, () => app.redraw());
+    this.listing = new Listing("/commands", this.chosen, () => this.read());
     this.again = new Again(() => this.reload());
     this.again.now();
-    allLifecycles().then((found) => { this.lifecycles = found; app.redraw(); }, () => {});
   }
 
   title() {
@@ -40,9 +42,11 @@ class CommandsPage {
 
   async reload() {
     this.fresh = 0;
+    allLifecycles().then((found) => { this.lifecycles = found; this.app.redraw(); }, () => {});
     await this.listing.reload(this.chosen);
-    // With a filter a page may be short, or even empty, and more may come after it.
-    while (!this.listing.items.length && !this.listing.whole && !this.listing.problem) await this.listing.more();
+    // With a filter a page may be short, or even empty, and more may come after it. What is being read by
+    // whoever asked later is left to them.
+    while (!this.listing.loading && !this.listing.items.length && !this.listing.whole && !this.listing.problem) await this.listing.more();
   }
 
   heard({ type, changes }) {
@@ -50,14 +54,28 @@ class CommandsPage {
     if (type !== "changes") return;
     const known = new Map(this.listing.items.map((item) => [item.cmd_id, item]));
     let elsewhere = 0;
-    for (const [kind, , , , id, , now, , at] of changes) {
-      if (kind !== "command") continue;
+    for (const [kind, , , , id, , now, seq, at] of changes) {
+      // Of two changes of one command, the later may be told first.
+      if (kind !== "command" || seq <= this.told.get(id)) continue;
+      this.told.set(id, seq);
+      if (this.told.size > KEPT) this.told.delete(this.told.keys().next().value);
+      const change = { status: now, updated_at: at };
+      if (this.listing.loading) this.early.set(id, change);
       const item = known.get(id);
-      if (item) Object.assign(item, { status: now, updated_at: at });
+      if (item) Object.assign(item, change);
       // What is not shown may belong here by now, and what is shown may not.
       if (!item || (this.chosen.status && this.chosen.status !== now)) elsewhere += 1;
     }
     if (elsewhere) this.another(elsewhere);
+    this.app.redraw();
+  }
+
+  /** A list that was on its way may have been read before what was told meanwhile. */
+  read() {
+    if (!this.listing.loading) {
+      for (const item of this.listing.items) Object.assign(item, this.early.get(item.cmd_id));
+      this.early.clear();
+    }
     this.app.redraw();
   }
 

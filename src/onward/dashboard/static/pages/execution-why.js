@@ -30,12 +30,13 @@ export function whyView(why, execution) {
   const title = reason === "ENDED" ? "How it ended" : MOVING.has(reason) ? "It moves" : "Why it is not moving";
   return h(
     "section",
-    { class: `callout why tone-${look}`, "aria-label": title, "aria-live": "polite" },
+    { class: `callout why tone-${look}`, "aria-label": title },
     icon(look, { size: 20 }),
     h(
       "div",
       { class: "callout-body" },
-      h("p", { class: "why-text" }, linked(text, facts)),
+      // Only the sentence: how long it has been so goes on, and is not read out every second.
+      h("p", { class: "why-text", "aria-live": "polite" }, linked(text, facts)),
       h("ul", { class: "why-facts" }, details(why, execution).map((detail, i) => h("li", { key: i }, detail))),
     ),
   );

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { between, many, words } from "../format.js";
-import { Again } from "../parts/again.js";
+import { Again, settled } from "../parts/again.js";
 import { allLifecycles, diagram } from "../parts/diagram.js";
 import { icon } from "../parts/icons.js";
 import { lateNote, lateResult } from "../parts/late.js";
@@ -39,7 +39,7 @@ class ExecutionPage {
     this.again = new Again(() => this.load());
     this.looks = [
       setInterval(() => { if (this.running) this.log.more(); }, PRINTED_MS),
-      setInterval(() => { if (this.execution && !document.hidden) this.again.soon(); }, LOOK_MS),
+      setInterval(() => { if (!settled(this.problem) && !document.hidden) this.again.soon(); }, LOOK_MS),
     ];
     this.again.now();
   }

@@ -1,6 +1,7 @@
 /** One host: what it is, what is forbidden there and by whom, who holds it now, and what ran there. */
 
 import { get, getWithVersion } from "../api.js";
+import { Again, settled } from "../parts/again.js";
 import { runForm } from "../parts/run.js";
 import { hasLabel, literal } from "../parts/selectors.js";
 import { icon } from "../parts/icons.js";
@@ -14,59 +15,49 @@ import { nowView, pastView, STATUSES, Work } from "./host/work.js";
 import { blockHost, liftBlock } from "./hosts/blocking.js";
 import { labelFilters } from "./hosts/labels.js";
 
-const PAUSE_MS = 1_000; // between two looks, however much is heard
-const AGENT_MS = 5_000;
+const LOOK_MS = 10_000; // blocks, labels and agents change, and nobody hears of it
 const narrow = matchMedia("(max-width: 760px)");
 
 export default function host(app, { params, query }) {
   const id = Number(params.id);
   const chosen = new Set(query.getAll("status").filter((name) => STATUSES.includes(name)));
-  let scroll = { top: 0, of: 0 };
+  const scroll = { top: 0 };
   let shown = null;
   let problem = null;
   let blocks = [];
   let agent = null;
-  let timer = null;
   const work = new Work(params.id, [...chosen], app.redraw);
 
   async function read() {
     try {
-      shown = (await getWithVersion(`/hosts/${params.id}`)).data;
-      blocks = (await get(`/hosts/${params.id}/blocks`, { limit: 1_000 })).items;
+      const { data } = await getWithVersion(`/hosts/${params.id}`);
+      const ruled = await get(`/hosts/${params.id}/blocks`, { limit: 1_000 });
+      const found = data.channel === "agent" ? await get("/agents", { host_id: id }) : { items: [] };
+      shown = data;
+      blocks = ruled.items;
+      agent = found.items[0] ?? null;
       problem = null;
-      await readAgent();
     } catch (refused) {
       problem = refused;
     }
     app.redraw();
   }
-  async function readAgent() {
-    if (shown?.channel !== "agent") return;
-    agent = (await get("/agents", { host_id: id })).items[0] ?? null;
-    app.redraw();
-  }
-  const look = () => {
-    read();
-    work.look();
+  const again = new Again(() => Promise.all([read(), work.look()]));
+  const heard = ({ type, changes }) => {
+    if (type === "reset" || (type === "changes" && changes.some(([, , , hostId]) => hostId === id))) again.soon();
   };
-  const later = () => {
-    timer ??= setTimeout(() => {
-      timer = null;
-      work.look();
-    }, PAUSE_MS);
+  const ticking = setInterval(() => { if (!document.hidden && !settled(problem)) again.soon(); }, LOOK_MS);
+  // Also after what was refused: it may have been about a host that is no longer so.
+  const after = async (deed) => {
+    await deed;
+    again.soon();
   };
-  const heard = (message) => {
-    if (message.type === "reset") look();
-    else if (message.type === "changes" && message.changes.some(([, , , hostId]) => hostId === id)) later();
-  };
-  const ticking = setInterval(() => { if (!document.hidden) readAgent().catch(() => {}); }, AGENT_MS);
-  const after = async (deed) => { if (await deed) look(); };
-  look();
+  again.now();
 
   function toggle(name) {
     if (!chosen.delete(name)) chosen.add(name);
     choose({ status: [...chosen] });
-    scroll = { top: 0, of: scroll.of + 1 };
+    scroll.top = 0;
     work.past.reload({ status: [...chosen] });
   }
 
@@ -82,7 +73,7 @@ export default function host(app, { params, query }) {
         app.may("manage") && [
           h("button", { class: "button", key: "change", onclick: () => after(changeHost(shown)) }, "Change"),
           h("button", { class: `button ${shown.state === "ACTIVE" ? "button-bad" : ""}`, key: "turn", onclick: () => after(turnHost(shown)) }, shown.state === "ACTIVE" ? "Disable" : "Enable"),
-          h("button", { class: "button button-bad", key: "delete", onclick: () => deleteHost(shown) }, "Delete"),
+          h("button", { class: "button button-bad", key: "delete", onclick: async () => { if (!(await deleteHost(shown))) again.soon(); } }, "Delete"),
         ],
       ),
     );
@@ -146,13 +137,14 @@ export default function host(app, { params, query }) {
       if (!shown) return h("p", { class: "footing" }, "Reading…");
       return [
         head(),
+        problem && h("p", { class: "refusal", role: "alert", key: "problem" }, problem.message),
         h("div", { class: "columns", key: "cards" }, h("div", { class: "stack" }, nowView(work), blocksView()), facts()),
-        h("div", { key: `past-${scroll.of}` }, pastView(work, { scroll, chosen, onchoose: toggle, redraw: app.redraw, narrow: narrow.matches })),
+        h("div", { key: "past" }, pastView(work, { scroll, chosen, onchoose: toggle, redraw: app.redraw, narrow: narrow.matches })),
       ];
     },
     heard,
     close: () => {
-      clearTimeout(timer);
+      again.close();
       clearInterval(ticking);
     },
   };

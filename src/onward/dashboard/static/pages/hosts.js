@@ -1,6 +1,7 @@
 /** Hosts: found by name and by selector, brought in, blocked, disabled; and the way to run something there. */
 
 import { many } from "../format.js";
+import { settled } from "../parts/again.js";
 import { footing, Listing, table } from "../parts/listing.js";
 import { runForm } from "../parts/run.js";
 import { hasLabel, nameHas, narrowed } from "../parts/selectors.js";
@@ -13,22 +14,25 @@ import { blockMany } from "./hosts/blocking.js";
 import { labelFilters } from "./hosts/labels.js";
 
 const TYPING_MS = 250; // while somebody types, nobody is asked
+const LOOK_MS = 10_000; // hosts change, and nobody hears of it
 const narrow = matchMedia("(max-width: 760px)");
 
 export default function hosts(app, { query }) {
   const chosen = { search: query.get("search") ?? "", selector: query.get("selector") ?? "" };
   let draft = chosen.selector; // what is being written, and not yet asked for
-  let scroll = { top: 0, of: 0 };
+  const scroll = { top: 0 };
   let typing = null;
   const asked = () => ({ search: chosen.search, selector: chosen.selector, count: true });
   const list = new Listing("/hosts", asked(), app.redraw, { limit: 200 });
   list.reload();
+  const ticking = setInterval(() => { if (!document.hidden && !typing && draft === chosen.selector && !settled(list.problem)) list.refresh(); }, LOOK_MS);
 
   function look() {
     clearTimeout(typing);
+    typing = null;
     choose(chosen);
     // Another list begins at its top.
-    scroll = { top: 0, of: scroll.of + 1 };
+    scroll.top = 0;
     list.reload(asked());
   }
   const typed = (event) => {
@@ -110,12 +114,15 @@ export default function hosts(app, { query }) {
       filters(),
       h(
         "section",
-        { class: "card card-flush hosts", key: `list-${scroll.of}`, "aria-label": "Hosts" },
+        { class: "card card-flush hosts", key: "list", "aria-label": "Hosts" },
         table({ state: scroll, columns: app.may("manage") ? [...columns, deed] : columns, items: list.items, key: (host) => host.host_id, onend: () => list.more(), empty: nothing(), label: "Hosts", redraw: app.redraw, rowHeight: narrow.matches ? 68 : 42, rows: narrow.matches ? 9 : 16 }),
         wrong() ? null : footing(list, "hosts"),
       ),
     ],
     heard: (message) => { if (message.type === "reset") list.reload(); },
-    close: () => clearTimeout(typing),
+    close: () => {
+      clearTimeout(typing);
+      clearInterval(ticking);
+    },
   };
 }

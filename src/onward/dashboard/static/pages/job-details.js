@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { between, count, many, words } from "../format.js";
 import { footing, Listing, table } from "../parts/listing.js";
 import { status, tone } from "../parts/status.js";
+import { tabs } from "../parts/tabs.js";
 import { clock, when } from "../parts/time.js";
 import { block, pairs } from "../parts/value.js";
 import { href } from "../router.js";
@@ -11,6 +12,11 @@ import { h } from "../view.js";
 
 const TABS = { executions: "Executions", outputs: "Outputs", causes: "Failures", timeline: "Timeline", details: "Details" };
 const RELOAD_MS = 1_500;
+const FAR_DOWN = 400; // pixels
+const NOTHING = "none"; // the output of what has printed nothing, and the cause of what has none
+const UNKNOWN = "unknown"; // the output of what nobody knows
+/** What is read as a whole for a tab, and how. */
+const READ = { outputs: {}, causes: {}, timeline: { limit: 1_000 } };
 
 export class JobDetails {
   constructor(app, id, query, filtered) {
@@ -18,13 +24,14 @@ export class JobDetails {
     this.id = id;
     this.whenFiltered = filtered;
     this.tab = query.get("tab") in TABS ? query.get("tab") : "executions";
-    this.filters = { host: query.get("host") ?? "", cause: query.get("cause") ?? "", output: query.get("output") ?? "" };
+    this.filters = { host: query.get("host") ?? "", cause: query.get("cause") ?? "", output: query.get("output") ?? "", exit_code: query.get("exit_code") ?? "" };
     this.statuses = query.getAll("status");
     this.scroll = { top: 0 };
+    this.scrolledCauses = { top: 0 };
     this.listing = new Listing(`/jobs/${id}/executions`, this.query(), () => app.redraw());
-    this.outputs = null;
-    this.causes = null;
-    this.events = null;
+    this.found = {}; // what was read, by its tab
+    this.problem = null;
+    this.asked = 0;
   }
 
   /** What of it belongs into the address. */
@@ -33,14 +40,13 @@ export class JobDetails {
   }
 
   query() {
-    const { host, cause, output } = this.filters;
-    return { status: this.statuses, host, cause, output, count: true };
+    return { status: this.statuses, ...this.filters, count: true };
   }
 
   filtered(statuses) {
     this.statuses = [...statuses];
     this.scroll.top = 0;
-    this.listing.reload(this.query());
+    this.load();
   }
 
   filterBy(name, value) {
@@ -49,14 +55,22 @@ export class JobDetails {
   }
 
   load() {
-    const loads = {
-      executions: () => this.listing.reload(this.query()),
-      outputs: async () => { this.outputs = await get(`/jobs/${this.id}/outputs`); },
-      causes: async () => { this.causes = await get(`/jobs/${this.id}/causes`); },
-      timeline: async () => { this.events = await get(`/jobs/${this.id}/timeline`, { limit: 1_000 }); },
-      details: async () => {},
-    };
-    loads[this.tab]().then(() => this.app.redraw(), () => this.app.redraw());
+    if (this.tab === "executions") this.listing.reload(this.query());
+    if (this.tab in READ) this.read(this.tab);
+  }
+
+  async read(tab) {
+    const asked = (this.asked += 1);
+    let problem = null;
+    try {
+      const found = await get(`/jobs/${this.id}/${tab}`, READ[tab]);
+      if (asked === this.asked) this.found[tab] = found;
+    } catch (refused) {
+      problem = refused;
+    }
+    if (asked !== this.asked) return;
+    this.problem = problem;
+    this.app.redraw();
   }
 
   /** Something of the job has moved: look again, but not all the time. */
@@ -64,7 +78,9 @@ export class JobDetails {
     const over = cells.ended === cells.total;
     this.reloading ??= setTimeout(() => {
       this.reloading = null;
-      this.load();
+      // Somebody who has gone far down is not thrown back to the beginning, and sees it once they are back.
+      if (this.tab === "executions" && this.scroll.top >= FAR_DOWN) this.changed(cells);
+      else this.load();
     }, over ? 300 : RELOAD_MS);
   }
 
@@ -77,37 +93,39 @@ export class JobDetails {
     clearTimeout(this.typing);
   }
 
-  turn(tab) {
+  turn(tab, statuses) {
     this.tab = tab;
-    this.whenFiltered();
-    this.load();
+    this.problem = null;
+    this.whenFiltered(statuses);
   }
 
   view(job, cells, chosen) {
-    const views = { executions: () => this.executions(cells, chosen), outputs: () => this.printed(), causes: () => this.failed(), timeline: () => this.done(), details: () => details(job) };
+    const views = { executions: () => this.executions(cells, chosen), outputs: (found) => this.printed(found), causes: (found) => this.failed(found), timeline: done, details: () => details(job) };
+    const found = this.found[this.tab];
+    const unread = this.tab in READ && !found;
     return h(
       "section",
       { class: "card card-flush", key: "details", "aria-label": "What there is to read" },
+      tabs({ label: "What there is to read", among: Object.entries(TABS), current: this.tab, onturn: (name) => this.turn(name) }),
       h(
         "div",
-        { class: "tabs", role: "tablist" },
-        Object.entries(TABS).map(([name, label]) =>
-          h("button", { key: name, type: "button", class: "tab", role: "tab", id: `tab-${name}`, "aria-controls": "tab-panel", "aria-selected": this.tab === name ? "true" : "false", onclick: () => this.turn(name) }, label),
-        ),
+        { role: "tabpanel", id: "tab-panel", "aria-labelledby": `tab-${this.tab}` },
+        this.problem && h("p", { class: "footing tone-bad", key: "problem", role: "alert" }, this.problem.message),
+        unread ? !this.problem && h("p", { class: "footing" }, "Reading…") : views[this.tab](found),
       ),
-      h("div", { role: "tabpanel", id: "tab-panel", "aria-labelledby": `tab-${this.tab}` }, views[this.tab]()),
     );
   }
 
   executions(cells, chosen) {
-    const { cause, output } = this.filters;
+    const { cause, output, exit_code: code } = this.filters;
     return [
       h(
         "div",
         { class: "filters card-head", key: "filters" },
         h("input", { class: "search", type: "search", "data-search": true, placeholder: "Part of a host's name", "aria-label": "Part of a host's name", value: this.filters.host, oninput: (event) => this.type(event.target.value) }),
-        cause && h("button", { type: "button", class: "chip", key: "cause", onclick: () => this.filterBy("cause", "") }, `because of ${words(cause)} ×`),
-        output && h("button", { type: "button", class: "chip", key: "output", onclick: () => this.filterBy("output", "") }, "with one output ×"),
+        cause && h("button", { type: "button", class: "chip", key: "cause", onclick: () => this.filterBy("cause", "") }, cause === NOTHING ? "without a cause ×" : `because of ${words(cause)} ×`),
+        output && h("button", { type: "button", class: "chip", key: "output", onclick: () => this.filterBy("output", "") }, `${OUTPUTS[output] ?? "with one output"} ×`),
+        code !== "" && h("button", { type: "button", class: "chip", key: "code", onclick: () => this.filterBy("exit_code", "") }, `with exit code ${code} ×`),
         h("span", { class: "faint" }, this.told(cells, chosen)),
       ),
       table({
@@ -139,15 +157,13 @@ export class JobDetails {
     this.app.redraw();
   }
 
-  printed() {
-    if (!this.outputs) return h("p", { class: "footing" }, "Reading…");
-    const { groups, others, silent, ended } = this.outputs;
+  printed({ groups, others, silent, unknown, ended }) {
     if (!groups.length) return h("div", { class: "empty" }, "Nothing has ended yet.");
     const told = groups.slice(0, 3).filter((group) => group.output).map((group, i) => `${count(group.count)} ${i === 0 ? "same" : "differ this way"}`);
     return h(
       "div",
       { class: "stack card-body" },
-      h("p", { class: "lead" }, `Of ${count(ended)} that ended: ${[...told, silent ? `${count(silent)} silent` : null].filter(Boolean).join(", ")}.`),
+      h("p", { class: "lead" }, `Of ${count(ended)} that ended: ${[...told, silent && `${count(silent)} silent`, unknown && `${count(unknown)} of which nobody knows`].filter(Boolean).join(", ")}.`),
       groups.map((group) => this.group(group)),
       others.groups > 0 && h("p", { class: "faint" }, `${many(others.groups, "further group")} with ${many(others.count, "host")} are not shown.`),
     );
@@ -168,43 +184,41 @@ export class JobDetails {
         h("span", { class: "grow" }),
         h("button", { type: "button", class: "button button-small", onclick: () => this.only(group) }, "Show these"),
       ),
-      group.output ? h("div", { class: "output-lines", tabindex: "0", role: "group", "aria-label": "What they printed" }, group.lines.map((line, i) => h("div", { class: `stream-${line.stream}`, key: i }, line.stream !== "stdout" && h("span", { class: "stream-mark" }, line.stream === "stderr" ? "err" : line.stream), line.text || " ")), group.more && h("div", { class: "faint" }, "…")) : h("p", { class: "output-hosts" }, "printed nothing"),
+      group.output ? h("div", { class: "output-lines", tabindex: "0", role: "group", "aria-label": "What they printed" }, group.lines.map((line, i) => h("div", { class: `stream-${line.stream}`, key: i }, line.stream !== "stdout" && h("span", { class: "stream-mark" }, line.stream === "stderr" ? "err" : line.stream), line.text || " ")), group.more && h("div", { class: "faint" }, "…")) : h("p", { class: "output-hosts" }, group.known ? "printed nothing" : "It is not known what they printed: they only repeated how they had ended, or ended before that was noted."),
       h("p", { class: "output-hosts" }, h("a", { href: href(["executions", group.execution_id]) }, group.hosts[0] ?? "one of them"), group.hosts.slice(1).map((name) => `, ${name}`), more > 0 && ` and ${count(more)} more`),
     );
   }
 
-  only(group) {
-    this.filters.output = group.output ?? "";
-    this.filters.cause = group.output ? "" : (group.cause ?? "");
-    this.turn("executions");
+  only({ output, known, status: name, exit_code: code, cause }) {
+    this.filters = { host: "", cause: cause ?? NOTHING, output: output ?? (known ? NOTHING : UNKNOWN), exit_code: code ?? "" };
+    this.turn("executions", new Set([name]));
   }
 
-  failed() {
-    if (!this.causes) return h("p", { class: "footing" }, "Reading…");
-    if (!this.causes.items.length) return h("div", { class: "empty" }, "Nothing has failed.");
+  failed({ items }) {
+    if (!items.length) return h("div", { class: "empty" }, "Nothing has failed.");
     return table({
-      state: { top: 0 },
+      state: this.scrolledCauses,
       label: "Failures by cause",
-      items: this.causes.items,
+      items,
       key: (item) => `${item.status}-${item.cause}`,
-      link: (item) => href(["jobs", this.id], { status: item.status, cause: item.cause }),
+      link: (item) => href(["jobs", this.id], { status: item.status, cause: item.cause ?? NOTHING }),
       redraw: this.app.redraw,
       rowHeight: 44,
       columns: CAUSES,
     });
   }
-
-  done() {
-    if (!this.events) return h("p", { class: "footing" }, "Reading…");
-    return h(
-      "div",
-      { class: "trail card-body" },
-      this.events.items.map((event, i) =>
-        h("div", { class: "trail-step", key: i }, clock(event.at), h("span", { class: "trail-dot" }), h("div", null, h("strong", null, event.by || "Onward"), ` ${words(event.event)}`, event.detail && Object.keys(event.detail).length > 0 && [" ", h("span", { class: "soft" }, event.detail.reason || ""), Object.keys(event.detail).some((name) => name !== "reason") && block(event.detail)])),
-      ),
-    );
-  }
 }
+
+const OUTPUTS = { [NOTHING]: "that printed nothing", [UNKNOWN]: "of which nobody knows" };
+
+const done = ({ items }) =>
+  h(
+    "div",
+    { class: "trail card-body" },
+    items.map((event, i) =>
+      h("div", { class: "trail-step", key: i }, clock(event.at), h("span", { class: "trail-dot" }), h("div", null, h("strong", null, event.by || "Onward"), ` ${words(event.event)}`, event.detail && Object.keys(event.detail).length > 0 && [" ", h("span", { class: "soft" }, event.detail.reason || ""), Object.keys(event.detail).some((name) => name !== "reason") && block(event.detail)])),
+    ),
+  );
 
 const COLUMNS = [
   { name: "host", label: "Host", class: "cell-2", cell: (item) => item.host ?? `host ${item.host_id}` },

@@ -1,13 +1,16 @@
 /** A job: how it gets on, host by host, what came of it, and what may be done with it. */
 
 import { get, getWithVersion, patch, post } from "../api.js";
-import { between, count, lasted, many, selector, words } from "../format.js";
+import { between, count, json, lasted, many, selector, words } from "../format.js";
 import { bar, chips } from "../parts/bar.js";
 import { Cells } from "../parts/cells.js";
 import { decide } from "../parts/decision.js";
 import { askFor, note } from "../parts/dialog.js";
+import { callout, openForm, STAY } from "../parts/form.js";
 import { Grid } from "../parts/grid.js";
 import { icon } from "../parts/icons.js";
+import { difference, differenceView } from "../parts/plan.js";
+import { parsed } from "../parts/run.js";
 import { status, tone } from "../parts/status.js";
 import { when } from "../parts/time.js";
 import { pairs } from "../parts/value.js";
@@ -16,7 +19,8 @@ import { h } from "../view.js";
 import { JobDetails } from "./job-details.js";
 import { Pace } from "./job-pace.js";
 
-const RELOAD_MS = 1_000;
+const RELOAD_MS = 250;
+const NOTED_MS = 2_000; // within which the service notes when the last of a job ended
 
 export default function job(app, { params, query }) {
   return new JobPage(app, Number(params.id), query);
@@ -33,12 +37,13 @@ class JobPage {
     this.early = []; // what was heard while the picture was asked for
     this.loads = 0; // how many pictures are asked for
     this.problem = null;
+    this.busy = false; // whether a word of ours is on its way
     this.pace = new Pace();
     this.chosen = new Set(query.getAll("status"));
     this.hosts = new Map(); // what is known of those under the pointer, by index
     this.grid = new Grid({ changed: () => this.pointed(), open: (index) => go(href(["executions", this.cells.execution(index)])) });
     this.grid.choose(this.chosen);
-    this.details = new JobDetails(app, id, query, () => this.filter());
+    this.details = new JobDetails(app, id, query, (chosen) => this.filter(chosen));
     this.load();
   }
 
@@ -67,10 +72,13 @@ class JobPage {
     if (!this.loads) this.early = [];
     this.app.redraw();
     this.details.load();
-    if (this.job?.allowed.includes("approve")) this.loadPlan();
+    this.awaitEnd();
+    if (this.job?.allowed.includes("approve")) this.loadPlan().catch((problem) => { this.problem = problem; this.app.redraw(); });
   }
 
   know({ data, etag }) {
+    // Answers may overtake each other.
+    if (data.version < this.job?.version) return;
     this.job = data;
     this.etag = etag;
   }
@@ -96,7 +104,7 @@ class JobPage {
     this.details.changed(this.cells);
     this.redrawSoon();
     // What may be done with a job depends on whether anything of it is open.
-    if (this.cells.ended === this.cells.total) this.reloadSoon();
+    if (this.over()) this.reloadSoon();
   }
 
   /** Numbers that change a thousand times a second are read four times a second. */
@@ -107,27 +115,52 @@ class JobPage {
     }, 250);
   }
 
-  reloadSoon() {
-    this.reloading ??= setTimeout(async () => {
+  reloadSoon(after = RELOAD_MS) {
+    this.reloading ??= setTimeout(() => {
       this.reloading = null;
-      try {
-        this.know(await getWithVersion(`/jobs/${this.id}`));
-        if (this.job.allowed.includes("approve")) await this.loadPlan();
-      } catch {
-        // The next change, or the next look, asks again.
-      }
-      this.details.reloadTimeline();
-      this.app.redraw();
-    }, RELOAD_MS / 4);
+      this.look();
+    }, after);
+  }
+
+  /** Look at the job again, and at what no change tells of. */
+  async look() {
+    if (this.closed) return;
+    if (!this.cells && !this.loads) return void this.load();
+    try {
+      this.know(await getWithVersion(`/jobs/${this.id}`));
+      if (this.job.allowed.includes("approve")) await this.loadPlan();
+      await this.lookForLate();
+      this.problem = null;
+    } catch {
+      // The next change, or the next look, asks again.
+    }
+    this.details.reloadTimeline();
+    this.awaitEnd();
+    this.app.redraw();
+  }
+
+  /** Who spoke after it was given up: that moves nothing, so nobody is told of it. */
+  async lookForLate() {
+    const { late } = await get(`/jobs/${this.id}/grid`);
+    if (!this.cells) return;
+    this.cells.late = new Set(late);
+    this.grid.drawAll();
+  }
+
+  /** When the last of it ended is noted a moment later, and nothing tells that either. */
+  awaitEnd() {
+    if (!this.closed && this.over() && !this.job.finished_at && this.state() !== "WAITING_FOR_APPROVAL") this.reloadSoon(NOTED_MS);
   }
 
   close() {
+    this.closed = true;
     this.details.close();
     clearTimeout(this.drawing);
     clearTimeout(this.reloading);
   }
 
-  filter() {
+  filter(chosen = this.chosen) {
+    this.chosen = chosen;
     choose({ status: [...this.chosen], ...this.details.chosen() });
     this.grid.choose(this.chosen);
     this.details.filtered(this.chosen);
@@ -137,7 +170,7 @@ class JobPage {
   view() {
     if (this.problem && !this.job) return h("div", { class: "empty", role: "alert" }, h("h1", null, `Job ${this.id}`), h("p", null, this.problem.message));
     if (!this.job) return h("div", { class: "stack" }, h("h1", null, `Job ${this.id}`), h("p", { class: "footing" }, "Reading…"));
-    return h("div", { class: "stack" }, this.head(), this.notice(), this.cells && [this.progress(), this.picture(), this.details.view(this.job, this.cells, this.chosen)]);
+    return h("div", { class: "stack" }, this.head(), this.problem && h("p", { class: "footing tone-bad", key: "problem", role: "alert" }, this.problem.message), this.notice(), this.cells && [this.progress(), this.picture(), this.details.view(this.job, this.cells, this.chosen)]);
   }
 
   head() {
@@ -156,10 +189,14 @@ class JobPage {
     );
   }
 
+  /** Whether we have seen all of it end. */
+  over() {
+    return this.cells !== null && this.cells.ended === this.cells.total;
+  }
+
   /** The job's own word, unless we have already seen all of it end. */
   state() {
-    const over = this.cells?.ended === this.cells?.total;
-    return over && this.cells && this.job.state === "UNDER_WAY" ? "FINISHED" : this.job.state;
+    return this.over() && this.job.state === "UNDER_WAY" ? "FINISHED" : this.job.state;
   }
 
   deeds() {
@@ -178,16 +215,22 @@ class JobPage {
       .map((deed) => h("button", { key: deed, type: "button", class: `button button-${offered[deed][2]}`, onclick: offered[deed][3] }, offered[deed][1]));
   }
 
-  async decide(what) {
+  /** The plan as it is shown here, or nothing if it cannot be read. */
+  async planned() {
     if (!this.plan) await this.app.attempt(() => this.loadPlan());
-    if (!this.plan) return;
-    await decide(this.app, this.plan.data.job, this.plan.data, this.plan.etag, what);
-    await this.app.attempt(async () => this.know(await getWithVersion(`/jobs/${this.id}`)));
-    this.plan = null;
-    this.app.redraw();
+    return this.plan;
+  }
+
+  async decide(what) {
+    const seen = await this.planned();
+    if (!seen) return;
+    await decide(this.app, seen.data.job, seen.data, seen.etag, what);
+    await this.look();
   }
 
   async hold(what) {
+    if (this.busy) return;
+    this.busy = true;
     try {
       const { data, etag } = await post(`/jobs/${this.id}/${what}`, undefined, { ifMatch: this.etag });
       this.know({ data, etag });
@@ -197,15 +240,16 @@ class JobPage {
       else note("It changed under you: look at it as it is now, and decide again.", "bad");
       await this.app.attempt(async () => this.know(await getWithVersion(`/jobs/${this.id}`)));
     }
+    this.busy = false;
     this.app.redraw();
   }
 
   async cancel() {
-    const counts = this.cells.byStatus();
-    const waiting = counts.NEW + counts.QUEUED;
+    const { NEW = 0, QUEUED = 0, RUNNING = 0 } = this.cells?.byStatus() ?? this.job.counts;
+    const waiting = NEW + QUEUED;
     const answer = await askFor({
       title: `Cancel job ${this.id}?`,
-      body: h("p", null, `${many(waiting, "execution")} ${waiting === 1 ? "has" : "have"} not begun and will not. ${count(counts.RUNNING)} running will be asked to stop; any of them may finish first.`),
+      body: h("p", null, `${many(waiting, "execution")} ${waiting === 1 ? "has" : "have"} not begun and will not. ${count(RUNNING)} running will be asked to stop; any of them may finish first.`),
       fields: [{ name: "reason", label: "Reason" }],
       action: "Cancel the job",
       tone: "bad",
@@ -230,30 +274,47 @@ class JobPage {
   }
 
   async edit() {
-    const answer = await askFor({
+    let seen = await this.planned();
+    if (!seen) return;
+    let rows = null; // in what it differs from the plan that was seen, once it does
+    const { params, max_concurrency: limit } = seen.data.job;
+    const values = { params: json(params, 2), max_concurrency: limit ?? "" };
+    const change = async () => {
+      const body = { params: parsed(values.params, "params"), max_concurrency: values.max_concurrency === "" ? null : Number(values.max_concurrency) };
+      try {
+        return await patch(`/jobs/${this.id}`, body, { ifMatch: seen.etag });
+      } catch (problem) {
+        if (!problem.stale) throw problem;
+        const now = await getWithVersion(`/jobs/${this.id}/plan`);
+        rows = difference(seen.data, now.data);
+        seen = now;
+        return STAY;
+      }
+    };
+    const changed = await openForm({
       title: "Change the plan",
-      body: h("p", null, "Whoever changes a plan cannot approve it."),
+      lead: h("p", null, "Whoever changes a plan cannot approve it."),
+      values,
       fields: [
-        { name: "params", label: "Parameters", type: "textarea", value: JSON.stringify(this.job.params, null, 2) },
-        { name: "limit", label: "At most so many at once", type: "number", value: this.job.max_concurrency ?? "", hint: "Empty: no limit." },
+        { name: "params", label: "Parameters", type: "textarea", rows: 5 },
+        { name: "max_concurrency", label: "At most so many at once", type: "number", min: 1, hint: "Empty: no limit." },
       ],
-      action: "Change",
-      tone: "main",
+      body: () => rows && callout("late", h("p", null, h("strong", null, "It changed under you."), " Nothing of yours was written: it stands above as you wrote it, and would replace what the plan is now."), rows.length > 0 && differenceView(rows)),
+      action: () => (rows ? "Change what it is now" : "Change"),
+      deed: change,
     });
-    if (!answer) return;
-    await this.app.attempt(async () => {
-      const body = { params: parsed(answer.params), max_concurrency: answer.limit === "" ? null : Number(answer.limit) };
-      this.know(await patch(`/jobs/${this.id}`, body, { ifMatch: this.etag }));
-      await this.loadPlan();
-    }, "Changed: whoever approves sees the new plan.");
+    if (!changed) return;
+    this.know(changed);
+    note("Changed: whoever approves sees the new plan.");
+    await this.look();
   }
 
   notice() {
     const { job, plan } = this;
     if (job.state === "WAITING_FOR_APPROVAL") return this.waiting(plan?.data);
-    if (job.state === "TURNED_DOWN") return callout("bad", `${job.decided_by} has rejected it`, job.decision_reason);
-    if (job.state === "PAUSED") return callout("held", "Paused", "What runs goes on, and nothing more begins until it is resumed.");
-    if (job.cancelled_at) return callout("gone", `Cancelled by ${job.cancelled_by}`, null);
+    if (job.state === "TURNED_DOWN") return notice("bad", `${job.decided_by} has rejected it`, job.decision_reason);
+    if (job.state === "PAUSED") return notice("held", "Paused", "What runs goes on, and nothing more begins until it is resumed.");
+    if (job.cancelled_at) return notice("gone", `Cancelled by ${job.cancelled_by}`, null);
     return null;
   }
 
@@ -292,9 +353,9 @@ class JobPage {
   }
 
   toggle(name) {
-    if (!this.chosen.delete(name)) this.chosen.add(name);
-    this.chosen = new Set(this.chosen);
-    this.filter();
+    const chosen = new Set(this.chosen);
+    if (!chosen.delete(name)) chosen.add(name);
+    this.filter(chosen);
   }
 
   picture() {
@@ -359,13 +420,5 @@ class JobPage {
   }
 }
 
-const callout = (tone, title, text) =>
+const notice = (tone, title, text) =>
   h("div", { class: `callout tone-${tone}` }, icon(tone), h("div", { class: "callout-body" }, h("strong", null, title), text && h("p", null, text)));
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new Error("The parameters are not JSON.");
-  }
-}

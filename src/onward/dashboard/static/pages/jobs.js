@@ -10,6 +10,8 @@ import { choose, href } from "../router.js";
 import { h } from "../view.js";
 
 const RELOAD_MS = 1_500;
+const FAR_DOWN = 400; // pixels
+const OVER = new Set(["FINISHED", "STOPPED", "TURNED_DOWN"]);
 
 export default function jobs(app, { query }) {
   const filters = {
@@ -22,7 +24,20 @@ export default function jobs(app, { query }) {
   const listing = new Listing("/jobs", filters, () => app.redraw());
   let soon = null;
   let typing = null;
-  listing.reload();
+  let closed = false;
+  read();
+
+  async function read() {
+    await listing.reload();
+    // What is over is noted as no longer open a moment later, and nothing tells that.
+    if (filters.open === "true" && listing.items.some(({ state }) => OVER.has(state))) readSoon();
+  }
+
+  /** Somebody who has gone far down is not thrown back to the beginning. */
+  function readSoon() {
+    if (closed || scroll.top >= FAR_DOWN) return;
+    soon ??= setTimeout(() => { soon = null; read(); }, RELOAD_MS);
+  }
 
   function set(name, value) {
     filters[name] = value;
@@ -30,7 +45,7 @@ export default function jobs(app, { query }) {
     typing = setTimeout(() => {
       choose(filters);
       scroll.top = 0;
-      listing.reload();
+      read();
     }, 250);
     app.redraw();
   }
@@ -42,10 +57,10 @@ export default function jobs(app, { query }) {
     title: () => "Jobs",
     heard({ type, changes }) {
       const mine = type === "reset" || (type === "changes" && changes.some((change) => change[1] !== null));
-      // Somebody who has gone far down is not thrown back to the beginning.
-      if (mine && scroll.top < 400) soon ??= setTimeout(() => { soon = null; listing.reload(); }, RELOAD_MS);
+      if (mine) readSoon();
     },
     close() {
+      closed = true;
       clearTimeout(soon);
       clearTimeout(typing);
     },

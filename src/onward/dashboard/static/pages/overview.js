@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { count, many, selector } from "../format.js";
 import { bar } from "../parts/bar.js";
 import { columns } from "../parts/chart.js";
+import { involved } from "../parts/decision.js";
 import { icon } from "../parts/icons.js";
 import { status } from "../parts/status.js";
 import { when } from "../parts/time.js";
@@ -49,15 +50,15 @@ export default function overview(app) {
         { class: "stack" },
         h("div", { class: "head" }, h("h1", { class: "grow" }, "Overview")),
         problem && h("p", { class: "footing tone-bad", role: "alert" }, problem.message),
-        told ? shown(told) : !problem && h("p", { class: "footing" }, "Reading…"),
+        told ? shown(told, app) : !problem && h("p", { class: "footing" }, "Reading…"),
       ),
   };
 }
 
-const shown = (told) => [
+const shown = (told, app) => [
   figures(told),
   attention(told.attention),
-  h("div", { class: "columns", key: "columns" }, h("div", { class: "stack" }, activity(told.activity), openJobs(told.open)), h("div", { class: "stack" }, waiting(told.waiting), workers(told.workers))),
+  h("div", { class: "columns", key: "columns" }, h("div", { class: "stack" }, activity(told.activity), openJobs(told.open)), h("div", { class: "stack" }, waiting(told.waiting, app), workers(told.workers))),
 ];
 
 function figures({ executions, jobs, hosts, blocks, workers: found }) {
@@ -120,17 +121,22 @@ function openJobs(jobs) {
   );
 }
 
-function waiting(jobs) {
+function waiting(jobs, app) {
+  const mine = app.may("approve") ? jobs.filter((job) => !involved(app, job)) : [];
+  const others = jobs.filter((job) => !mine.includes(job));
   return h(
     "section",
     { class: "card", "aria-labelledby": "waiting" },
-    h("div", { class: "card-head" }, h("h2", { id: "waiting" }, "Waits for approval"), jobs.length > 0 && h("a", { href: href(["approvals"]) }, "Decide")),
+    h("div", { class: "card-head" }, h("h2", { id: "waiting" }, mine.length ? "Waits for you" : "Waits for approval"), mine.length > 0 && h("a", { href: href(["approvals"]) }, "Decide")),
     jobs.length === 0 && h("p", { class: "faint" }, "Nothing waits for anybody."),
-    jobs.map((job) =>
-      h("a", { class: "job-line", href: href(["jobs", job.job_id]), key: job.job_id }, h("span", { class: "job-line-head" }, h("strong", null, `${job.job_id} · ${job.command_type}`), h("span", { class: "soft" }, when(job.created_at))), h("span", { class: "soft" }, `${many(job.total, "host")}, asked for by ${job.requested_by}`)),
-    ),
+    mine.map(waitingJob),
+    mine.length > 0 && others.length > 0 && h("h3", { key: "others" }, "Waits for somebody else"),
+    others.map(waitingJob),
   );
 }
+
+const waitingJob = (job) =>
+  h("a", { class: "job-line", href: href(["jobs", job.job_id]), key: job.job_id }, h("span", { class: "job-line-head" }, h("strong", null, `${job.job_id} · ${job.command_type}`), h("span", { class: "soft" }, when(job.created_at))), h("span", { class: "soft" }, `${many(job.total, "host")}, asked for by ${job.requested_by}`));
 
 function workers(found) {
   return h(

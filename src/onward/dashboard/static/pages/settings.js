@@ -1,5 +1,6 @@
 /** Settings: what can be run, who has a key, who does the work, which agents are there, and what I may do. */
 
+import { tabs } from "../parts/tabs.js";
 import { choose } from "../router.js";
 import { h } from "../view.js";
 import agents from "./settings/agents.js";
@@ -18,12 +19,12 @@ const TABS = [
 ];
 
 export default function settings(app, { query }) {
-  const tabs = TABS.filter(([, , permission]) => app.may(permission));
+  const among = TABS.filter(([, , permission]) => app.may(permission));
   let current = null;
   let shown = null;
 
   function open(name) {
-    const [found, , , make] = tabs.find(([each]) => each === name) ?? tabs[0];
+    const [found = null, , , make] = among.find(([each]) => each === name) ?? among[0] ?? [];
     if (found === current) return;
     shown?.close?.();
     current = found;
@@ -33,13 +34,6 @@ export default function settings(app, { query }) {
   const turn = (name) => {
     open(name);
     choose({ tab: name });
-    document.getElementById(`tab-${name}`)?.focus();
-  };
-  const keyed = (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const at = tabs.findIndex(([name]) => name === current);
-    turn(tabs[(at + step + tabs.length) % tabs.length][0]);
   };
   open(query.get("tab"));
 
@@ -47,14 +41,10 @@ export default function settings(app, { query }) {
     title: () => "Settings",
     view: () => [
       h("div", { class: "head", key: "head" }, h("div", { class: "grow" }, h("h1", null, "Settings"))),
-      h(
-        "div",
-        { class: "tabs", role: "tablist", "aria-label": "Settings", key: "tabs", onkeydown: keyed },
-        tabs.map(([name, label]) => h("button", { type: "button", class: "tab", role: "tab", key: name, id: `tab-${name}`, "aria-selected": name === current ? "true" : "false", "aria-controls": "tab-panel", tabindex: name === current ? "0" : "-1", onclick: () => turn(name) }, label)),
-      ),
-      h("div", { class: "stack", role: "tabpanel", id: "tab-panel", key: `panel-${current}`, "aria-labelledby": `tab-${current}` }, shown.view()),
+      tabs({ label: "Settings", among, current, onturn: turn }),
+      shown && h("div", { class: "stack", role: "tabpanel", id: "tab-panel", key: `panel-${current}`, "aria-labelledby": `tab-${current}` }, shown.view()),
     ],
-    heard: (message) => { if (message.type === "reset") shown.look?.(); },
+    heard: (message) => { if (message.type === "reset") shown?.look?.(); },
     close: () => shown?.close?.(),
   };
 }

@@ -29,6 +29,8 @@ class Trading {
     this.account = null; // {data, etag}
     this.orders = {}; // by side: {data, etag}, of which the last order is shown
     this.problem = null;
+    this.asked = 0; // how often it was looked
+    this.answered = 0; // which of these looks was answered last
     this.changes = {}; // what is under way, by the form that began it
     this.typed = { side: "buy", price: "", amount: "" };
     this.wrong = {};
@@ -46,7 +48,9 @@ class Trading {
   }
 
   heard(message) {
-    if (message.type === "reset") this.look();
+    if (message.type !== "reset") return;
+    this.look();
+    this.lists.reload();
   }
 
   /** All that was chosen is in the address. */
@@ -57,13 +61,15 @@ class Trading {
   async begin() {
     if (!this.item) {
       const { items } = await get("/api/v1/trading/items", { limit: 1 }).catch(() => ({ items: [] }));
-      this.item = String(items[0]?.item_id ?? 1);
+      this.item ||= String(items[0]?.item_id ?? 1);
     }
     await this.look();
   }
 
   /** Read the book and the account; if something has happened to it, what is one's own as well. */
   async look() {
+    if (!this.item) return;
+    const asked = (this.asked += 1);
     const query = { currency: this.currency };
     try {
       const [account, book, buy, sell] = await Promise.all([
@@ -72,10 +78,13 @@ class Trading {
         getWithVersion(ordersOf("buy"), { limit: 1 }),
         getWithVersion(ordersOf("sell"), { limit: 1 }),
       ]);
+      if (asked < this.answered) return;
+      this.answered = asked;
       const moved = this.account && (account.etag !== this.account.etag || buy.etag !== this.orders.buy.etag || sell.etag !== this.orders.sell.etag);
       Object.assign(this, { account, book, orders: { buy, sell }, problem: null });
       if (moved) this.lists.reload();
     } catch (problem) {
+      if (asked < this.answered) return;
       this.problem = problem;
     }
     this.app.redraw();
@@ -207,6 +216,9 @@ class Trading {
     this.currency = (currency ?? this.currency).trim().toUpperCase();
     this.typed = kept;
     this.changes = {};
+    // The prices of the former item are gone from the page, and no answer about them counts any more.
+    this.book = null;
+    this.answered = this.asked + 1;
     this.say();
     this.look();
   }

@@ -2,6 +2,9 @@
 
 const APART_MS = 1_000;
 
+/** What is not there does not come by being asked for. */
+export const settled = (problem) => problem?.status === 404 || problem?.status === 422;
+
 export class Again {
   /** `deed` looks; while it does, nobody looks a second time. */
   constructor(deed) {

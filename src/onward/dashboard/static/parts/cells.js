@@ -31,25 +31,26 @@ export class Cells {
 
   /** Take what the stream tells of this job; returns whether anything is another than before. */
   take(changes, jobId) {
-    const before = this.changed.size;
+    let moved = false;
     for (const [kind, job, execution, , , , status, seq] of changes) {
       if (kind !== "execution" || job !== jobId) continue;
       const index = this.indexOf(execution);
       const digit = this.codes.get(status);
       if (index < 0 || digit === undefined || seq <= this.seqs[index]) continue;
       this.seqs[index] = seq;
-      this.move(index, digit);
+      moved = this.move(index, digit) || moved;
     }
-    return this.changed.size > before;
+    return moved;
   }
 
   move(index, digit) {
     const now = this.digits[index];
-    if (now === digit || (now > this.lastOpen && digit <= this.lastOpen)) return;
+    if (now === digit || (now > this.lastOpen && digit <= this.lastOpen)) return false;
     this.digits[index] = digit;
     this.counts[now] -= 1;
     this.counts[digit] += 1;
     this.changed.add(index);
+    return true;
   }
 
   /** How many are in each status, by its name. */

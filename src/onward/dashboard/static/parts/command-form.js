@@ -1,6 +1,6 @@
 /** The form that makes a command. Sending it twice makes one command: its id is drawn here. */
 
-import { post } from "../api.js";
+import { exact, post } from "../api.js";
 import { words } from "../format.js";
 import { h } from "../view.js";
 import { note } from "./dialog.js";
@@ -35,7 +35,7 @@ export class CommandForm {
       ),
       h("div", { class: "field" }, h("label", { for: "new-params" }, "Parameters"), h("textarea", { id: "new-params", rows: 4, spellcheck: "false", value: this.values.params, oninput: (event) => this.set("params", event.target.value), "aria-describedby": "new-params-hint" }), h("p", { class: "hint", id: "new-params-hint" }, "A JSON object.")),
       this.refusal && h("div", { role: "alert" }, h("p", { class: "refusal" }, this.refusal.message), this.refusal.errors?.map((error, i) => h("p", { key: i, class: "soft" }, h("code", null, error.pointer || "/"), ` ${error.detail}`))),
-      h("div", { class: "buttons" }, h("button", { type: "submit", class: "button button-main", disabled: this.busy }, this.busy ? "Making it…" : "Make it"), h("button", { type: "button", class: "button", onclick: this.closed }, "Leave it")),
+      h("div", { class: "buttons" }, h("button", { type: "submit", class: "button button-main", "aria-disabled": this.busy ? "true" : null }, this.busy ? "Making it…" : "Make it"), h("button", { type: "button", class: "button", onclick: this.closed }, "Leave it")),
     );
   }
 
@@ -52,6 +52,7 @@ export class CommandForm {
 
   async send(event) {
     event.preventDefault();
+    if (this.busy) return;
     const body = this.body();
     if (!body) return this.app.redraw();
     this.busy = true;
@@ -62,8 +63,8 @@ export class CommandForm {
       this.made(body.cmd_id);
     } catch (problem) {
       this.refusal = problem;
-      // It was refused as a whole; should only the answer be lost, the same id is sent again.
-      if (problem.status) this.id = newId();
+      // It was refused as a whole; where that is not known, the same id is sent again.
+      if (problem.status >= 400 && problem.status < 500) this.id = newId();
     }
     this.busy = false;
     this.app.redraw();
@@ -73,7 +74,7 @@ export class CommandForm {
     const { type, node, lifecycle, params, timeout_s: timeout, task_id: task } = this.values;
     let parsed;
     try {
-      parsed = JSON.parse(params || "{}");
+      parsed = JSON.parse(params || "{}", exact);
     } catch (error) {
       this.refusal = { message: `The parameters are not JSON: ${error.message}` };
       return null;

@@ -28,6 +28,13 @@ export function decide(app, job, plan, etag, what) {
   });
 }
 
+/** Why this person cannot decide about a job, whatever their role: they have had a hand in it. */
+export function involved(app, { requested_by, edited_by }) {
+  if (requested_by === app.me.person) return "You asked for it: somebody else has to decide.";
+  if (edited_by.includes(app.me.person)) return "You changed it: somebody else has to decide.";
+  return "";
+}
+
 class Decision {
   constructor(app, { seen, etag, what }, over) {
     this.app = app;
@@ -55,7 +62,7 @@ class Decision {
   }
 
   close() {
-    this.holder.querySelector("dialog").close();
+    this.holder.querySelector("dialog")?.close();
   }
 
   closed() {
@@ -66,11 +73,7 @@ class Decision {
 
   /** Why somebody else has to decide, if that can be told beforehand. */
   own() {
-    const { requested_by, edited_by } = this.seen.job;
-    const me = this.app.me.person;
-    if (requested_by === me) return "You asked for this job, so it takes the eyes of somebody else.";
-    if (edited_by.includes(me)) return "You changed this plan, so it takes the eyes of somebody else.";
-    return "";
+    return involved(this.app, this.seen.job);
   }
 
   async submit(event) {
@@ -134,7 +137,7 @@ class Decision {
     const final = Boolean(refusal?.final);
     return h(
       "dialog",
-      { class: "dialog dialog-wide", "aria-labelledby": "decision-title", onclose: () => this.closed(), ref: (element) => element.showModal() },
+      { class: "dialog dialog-wide", "aria-labelledby": "decision-title", oncancel: (event) => { if (this.busy) event.preventDefault(); }, onclose: () => this.closed(), ref: (element) => element.showModal() },
       h(
         "form",
         { method: "dialog", onsubmit: (event) => this.submit(event) },
@@ -145,8 +148,8 @@ class Decision {
         h(
           "div",
           { class: "buttons" },
-          h("button", { type: "button", class: "button", onclick: () => this.close() }, final ? "Close" : "Leave it"),
-          !final && h("button", { type: "submit", class: `button button-${deed.tone}`, disabled: this.busy }, this.rows ? `${deed.verb} what it is now` : deed.verb),
+          h("button", { type: "button", class: "button", disabled: this.busy, onclick: () => this.close() }, final ? "Close" : "Leave it"),
+          !final && h("button", { type: "submit", class: `button button-${deed.tone}`, "aria-disabled": this.busy ? "true" : null }, this.rows ? `${deed.verb} what it is now` : deed.verb),
         ),
       ),
     );

@@ -2,6 +2,13 @@
 
 import { h, mount } from "../view.js";
 
+/** Leave whatever is asked or shown: it belongs to a page that is no longer there. */
+export function closeAll() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+}
+
+addEventListener("hashchange", closeAll);
+
 /**
  * Ask, and return what was answered: `null` if nothing is to be done, else the form's values.
  *

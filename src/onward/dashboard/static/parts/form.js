@@ -4,6 +4,7 @@
  */
 
 import { h, mount } from "../view.js";
+import { note } from "./dialog.js";
 import { icon } from "./icons.js";
 
 /** What a deed returns that leads to another step instead of the end. */
@@ -24,21 +25,31 @@ export const typedFor = (n) => (n > BLAST_RADIUS ? String(n) : null);
  * `fields()`: `[{name, label, type?, hint?, required?, options?, rows?, …}]`, drawn from `values`, which the
  * form writes to; `body(form)` stands below them. `typed()` is a word that the button waits for. `changed(name)`
  * hears of every change. `deed(values, form)` throws what was refused, or returns `STAY` to go on.
- * What may differ from one drawing to the next is a function, and may be a plain value.
+ * What may differ from one drawing to the next is a function, and may be a plain value. What `body` itself
+ * writes into a field goes through `form.set`.
  */
 export function openForm(asked) {
   return new Promise((resolve) => {
     const holder = document.createElement("div");
     document.body.append(holder);
-    const form = { values: asked.values ?? {}, problem: null, busy: false, looking: false, written: "", redraw: () => {}, result: null };
+    const form = { values: asked.values ?? {}, problem: null, busy: false, looking: false, left: false, written: "", changed: new Set(), redraw: () => {}, result: null };
     form.close = () => holder.querySelector("dialog")?.close();
-    // Whoever goes elsewhere has left it.
-    addEventListener("hashchange", form.close);
+    form.tell = () => resolve(form.result);
+    form.set = (name, value) => {
+      form.values[name] = value;
+      form.problem = null;
+      form.changed.add(name);
+      asked.changed?.(name, form);
+      form.redraw();
+    };
     const over = () => {
-      removeEventListener("hashchange", form.close);
       form.redraw.end();
       holder.remove();
-      resolve(form.result);
+      form.left = true;
+      if (!form.busy) form.tell();
+    };
+    const cancel = (event) => {
+      if (form.busy) event.preventDefault();
     };
     const submit = (event) => {
       event.preventDefault();
@@ -47,7 +58,7 @@ export function openForm(asked) {
     form.redraw = mount(holder, () =>
       h(
         "dialog",
-        { class: asked.wide ? "dialog dialog-wide" : "dialog", "aria-labelledby": "form-title", onclose: over, ref: (element) => element.showModal() },
+        { class: asked.wide ? "dialog dialog-wide" : "dialog", "aria-labelledby": "form-title", oncancel: cancel, onclose: over, ref: (element) => element.showModal() },
         h("form", { method: "dialog", onsubmit: submit, novalidate: asked.lenient ?? null }, drawn(form, asked)),
       ),
     );
@@ -59,6 +70,7 @@ async function attempt(form, asked) {
   if (form.busy || form.looking || (word && form.written !== word)) return;
   form.busy = true;
   form.problem = null;
+  form.changed.clear();
   form.redraw();
   try {
     const result = await asked.deed(form.values, form);
@@ -67,6 +79,8 @@ async function attempt(form, asked) {
       form.close();
       return;
     }
+    // What was found out is not about what has been written meanwhile.
+    for (const name of form.changed) asked.changed?.(name, form);
     form.written = "";
     form.looking = true;
     setTimeout(() => {
@@ -76,8 +90,11 @@ async function attempt(form, asked) {
   } catch (problem) {
     if (problem.status === undefined) throw problem;
     form.problem = problem;
+    if (form.left) note(problem.message, "bad");
   } finally {
     form.busy = false;
+    // Whoever has left meanwhile is still told what it did.
+    if (form.left) form.tell();
     form.redraw();
   }
 }
@@ -85,24 +102,19 @@ async function attempt(form, asked) {
 function drawn(form, asked) {
   const fields = said(asked.fields) ?? [];
   const word = asked.typed?.();
-  const set = (name, value) => {
-    form.values[name] = value;
-    form.problem = null;
-    asked.changed?.(name, form);
-    form.redraw();
-  };
+  const waits = form.busy || form.looking || Boolean(word && form.written !== word);
   return [
     h("h2", { id: "form-title", key: "title" }, said(asked.title)),
     asked.lead && h("div", { class: "dialog-body", key: "lead" }, said(asked.lead)),
-    fields.map((field) => fieldView(field, form, set)),
+    fields.map((field) => fieldView(field, form)),
     asked.body && h("div", { class: "dialog-body", key: "body" }, asked.body(form)),
     form.problem && refusal(form.problem, fields),
     word && confirmation(word, form),
     h(
       "div",
       { class: "buttons form-buttons", key: "buttons" },
-      h("button", { type: "button", class: "button", onclick: form.close }, "Leave it"),
-      h("button", { type: "submit", class: `button button-${said(asked.tone) ?? "main"}`, disabled: form.busy || form.looking || Boolean(word && form.written !== word) }, form.busy ? "A moment…" : said(asked.action)),
+      h("button", { type: "button", class: "button", disabled: form.busy, onclick: form.close }, "Leave it"),
+      h("button", { type: "submit", class: `button button-${said(asked.tone) ?? "main"}`, "aria-disabled": waits ? "true" : null }, form.busy ? "A moment…" : said(asked.action)),
     ),
   ];
 }
@@ -125,7 +137,7 @@ function confirmation(word, form) {
 /** What of a refusal is about a field: its pointer begins with the field's name. */
 const aboutField = (problem, name) => problem?.errors.filter(({ pointer = "" }) => pointer.split("/")[1] === name) ?? [];
 
-function fieldView(field, form, set) {
+function fieldView(field, form) {
   const id = `form-${field.name}`;
   const wrong = aboutField(form.problem, field.name);
   const common = {
@@ -135,7 +147,7 @@ function fieldView(field, form, set) {
     placeholder: field.placeholder,
     "aria-invalid": wrong.length ? "true" : null,
     "aria-describedby": [field.hint && `${id}-hint`, wrong.length && `${id}-wrong`].filter(Boolean).join(" ") || null,
-    oninput: (event) => set(field.name, field.type === "checkbox" ? event.target.checked : event.target.value),
+    oninput: (event) => form.set(field.name, field.type === "checkbox" ? event.target.checked : event.target.value),
   };
   return h(
     "div",

@@ -85,6 +85,9 @@ export class Grid {
       click: (event) => this.click(event),
       keydown: (event) => this.key(event),
       wheel: (event) => this.wheel(event),
+      // The cursor is there only while somebody can move it.
+      focus: () => this.drawAll(),
+      blur: () => this.drawAll(),
     };
     for (const [name, listener] of Object.entries(listeners)) element.addEventListener(name, listener, { passive: false });
     addEventListener("themed", themed);

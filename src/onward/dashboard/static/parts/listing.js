@@ -26,6 +26,12 @@ export class Listing {
     await this.read(null);
   }
 
+  /** Look whether it is still so: what is shown stays, and nobody is told before there is an answer. */
+  async refresh() {
+    // So much is read at once; of a longer list, the rest would be gone under whoever reads it.
+    if (!this.loading && this.items.length <= 1_000) await this.read(null, { quiet: this.asked > 0 });
+  }
+
   /** Read on, unless that is being done or there is nothing more. */
   async more() {
     // What was refused is not asked for again and again: whoever chooses otherwise asks anew.
@@ -33,10 +39,12 @@ export class Listing {
     await this.read(this.cursor);
   }
 
-  async read(cursor) {
+  async read(cursor, { quiet = false } = {}) {
     const asked = (this.asked += 1);
-    this.loading = true;
-    this.changed();
+    if (!quiet) {
+      this.loading = true;
+      this.changed();
+    }
     try {
       const limit = cursor === null ? Math.min(1_000, Math.max(this.limit, this.items.length)) : this.limit;
       const page = await get(this.path, { limit, ...this.query, cursor });
@@ -61,7 +69,7 @@ export class Listing {
  * A table of which only the rows in sight are there, however many it has.
  *
  * `columns`: `[{name, label, class?, cell(item)}]`; `link(item)` is where a row leads; `key(item)`.
- * `state` is an object that is kept between drawings: `{top: 0}`.
+ * `state` is an object that is kept between drawings: `{top: 0}`; whoever sets its `top` moves the table.
  */
 export function table({ state, columns, items, key, link, onend, empty, label, redraw, rowHeight = 40, rows = 15, selected }) {
   // As high as it can become: before anything is read, it has no height of its own.
@@ -70,13 +78,16 @@ export function table({ state, columns, items, key, link, onend, empty, label, r
   const first = Math.max(0, Math.floor(top / rowHeight) - 8);
   const last = Math.min(items.length, Math.ceil((top + height) / rowHeight) + 8);
   if (onend && last >= items.length - 20) queueMicrotask(onend);
+  // Moved by whoever set its `top`, and not by the reader, who may be scrolling on at this moment.
+  if (state.element && state.top !== state.seen) state.element.scrollTop = state.seen = state.top;
   const scrolled = (event) => {
-    state.top = event.target.scrollTop;
+    state.top = state.seen = event.target.scrollTop;
     redraw();
   };
   return h(
     "div",
-    { class: "table", role: "table", "aria-label": label, "aria-rowcount": items.length + 1 },
+    // Another table in its place is another element, which begins where it was left itself.
+    { class: "table", role: "table", key: label, "aria-label": label, "aria-rowcount": items.length + 1 },
     h(
       "div",
       { class: "table-head", role: "rowgroup" },
@@ -92,7 +103,11 @@ export function table({ state, columns, items, key, link, onend, empty, label, r
         "aria-label": label,
         style: { "max-height": `${rows * rowHeight}px` },
         onscroll: scrolled,
-        ref: (element) => { element.scrollTop = state.top ?? 0; },
+        ref: (element) => {
+          state.element = element;
+          element.scrollTop = state.seen = state.top;
+          return () => { state.element = null; };
+        },
       },
       h("div", { class: "spacer", "aria-hidden": "true", key: "before", style: { height: `${first * rowHeight}px` } }),
       items.slice(first, last).map((item, index) =>

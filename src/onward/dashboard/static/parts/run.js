@@ -110,7 +110,8 @@ function listOrText(value) {
   }
 }
 
-function parsed(text, field) {
+/** Read JSON that somebody has written; what is none is a refusal of that field. */
+export function parsed(text, field) {
   try {
     return JSON.parse(text, exact);
   } catch (error) {

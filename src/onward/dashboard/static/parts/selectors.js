@@ -17,7 +17,21 @@ export const nameHas = (part) => `name=*${part.replaceAll(/[^A-Za-z0-9_.:-]/g, "
 /** One condition more; it is not said twice, and what is said already is kept together. */
 export function narrowed(selector, condition) {
   const said = selector.trim();
-  if (!said || said === "all") return condition;
-  if (said === condition || said.split(" and ").includes(condition)) return said;
-  return /\bor\b|,/i.test(said) ? `(${said}) and ${condition}` : `${said} and ${condition}`;
+  if (!said || said === "all" || said === condition) return condition;
+  const outer = outside(said);
+  // In `a or b and c`, c says nothing about a.
+  if (/\bor\b|,/i.test(outer)) return `(${said}) and ${condition}`;
+  return outer.split(" and ").includes(condition) ? said : `${said} and ${condition}`;
+}
+
+/** What of a selector stands in no parentheses. */
+function outside(selector) {
+  let depth = 0;
+  const parts = selector.match(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\.|[()]|[^"'\\()]+/g) ?? [];
+  const outer = parts.filter((part) => {
+    if (part === "(") depth += 1;
+    if (part === ")") depth -= 1;
+    return depth === 0;
+  });
+  return outer.join("");
 }

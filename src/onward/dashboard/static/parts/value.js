@@ -26,13 +26,15 @@ export const block = (value) => h("pre", { class: "json", tabindex: "0" }, json(
 export const labels = (object) =>
   h("span", { class: "labels" }, Object.entries(object ?? {}).map(([name, value]) => h("span", { class: "label", key: name }, h("span", { class: "label-name" }, name), value)));
 
-/** Put a text where somebody can paste it from, also where there is no secure context. */
+/** Put a text where somebody can paste it from, also where there is no secure context; throws if it is not there. */
 export async function copy(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  if (await navigator.clipboard?.writeText(text).then(() => true, () => false)) return;
   const area = document.createElement("textarea");
   area.value = text;
-  document.body.append(area);
+  // Under an open dialog nothing else can be selected.
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
   area.select();
-  document.execCommand("copy");
+  const copied = document.execCommand("copy");
   area.remove();
+  if (!copied) throw new Error("The browser does not let the page copy: select it and copy it yourself.");
 }

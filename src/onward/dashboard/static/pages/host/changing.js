@@ -94,18 +94,27 @@ export async function turnHost(host) {
 
 /** Delete a host that nothing has ever been run on. */
 export async function deleteHost(host) {
+  let now = null;
   const done = await openForm({
     title: `Delete ${host.name}?`,
     lead: h("p", null, "It goes with its blocks. A host that something was run on has a past, and can only be disabled."),
+    body: () => now && changedUnderYou(host, now),
     typed: () => host.name,
-    action: "Delete it",
+    action: () => (now ? "Delete it as it is now" : "Delete it"),
     tone: "bad",
     deed: async () => {
-      await del(`/hosts/${host.host_id}`, { ifMatch: `"${host.version}"` });
-      return true;
+      try {
+        await del(`/hosts/${host.host_id}`, { ifMatch: `"${(now ?? host).version}"` });
+        return true;
+      } catch (problem) {
+        now = await asItIs(host, problem);
+        return STAY;
+      }
     },
   });
-  if (!done) return;
-  note(`${host.name} is gone.`);
-  go(href(["hosts"]));
+  if (done) {
+    note(`${host.name} is gone.`);
+    go(href(["hosts"]));
+  }
+  return done;
 }

@@ -28,7 +28,9 @@ export class Work {
 
   /** Look at what is there now; whoever is refused is told where the list is. */
   async look() {
-    this.past.reload();
+    this.past.refresh();
+    // What was asked for in vain is asked for once more.
+    for (const [jobId, name] of this.types) if (name === null) this.types.delete(jobId);
     try {
       const [held, waiting] = await Promise.all([get(this.path, { status: "RUNNING", limit: 100 }), get(this.path, { status: ["QUEUED", "NEW"], limit: 100 })]);
       this.held = held.items;

@@ -61,7 +61,7 @@ export async function importHosts() {
       { name: "channel", label: "Channel of hosts that name none", options: CHANNELS.map((name) => [name, name]) },
       { name: "text", label: "The inventory", type: "textarea", rows: 8, required: true, placeholder: EXAMPLES[values.format] },
     ],
-    body: (form) => [filePicker(form, () => { would = null; }), would && wouldChange(would)],
+    body: (form) => [filePicker(form), would && wouldChange(would)],
     changed: () => { would = null; },
     action: () => (would ? `Import: ${count(would.created)} new, ${count(would.changed)} changed` : "See what would change"),
     deed: async () => {
@@ -74,15 +74,12 @@ export async function importHosts() {
   return done;
 }
 
-function filePicker(form, chosen) {
+function filePicker(form) {
   const read = async (event) => {
     const file = event.target.files[0];
     if (!file) return;
-    form.values.text = await file.text();
-    form.values.format = ENDINGS[file.name.split(".").pop().toLowerCase()] ?? (/config$/.test(file.name) ? "ssh_config" : form.values.format);
-    form.problem = null;
-    chosen();
-    form.redraw();
+    form.set("text", await file.text());
+    form.set("format", ENDINGS[file.name.split(".").pop().toLowerCase()] ?? (/config$/.test(file.name) ? "ssh_config" : form.values.format));
   };
   return h("div", { class: "field", key: "file" }, h("label", { for: "form-file" }, "or a file"), h("input", { id: "form-file", type: "file", onchange: read }));
 }

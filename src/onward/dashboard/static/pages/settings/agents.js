@@ -13,7 +13,7 @@ export default function agents(app) {
   const scroll = { top: 0 };
   const list = new Listing("/agents", {}, app.redraw, { limit: 200 });
   list.reload();
-  const timer = setInterval(() => { if (!document.hidden && !list.loading && list.items.length <= 1_000) list.reload(); }, LOOK_MS);
+  const timer = setInterval(() => { if (!document.hidden) list.refresh(); }, LOOK_MS);
 
   const columns = [
     { name: "host", label: "Host", class: "cell-2", cell: (agent) => h("bdi", null, agent.host) },

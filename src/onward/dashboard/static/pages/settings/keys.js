@@ -32,7 +32,7 @@ export default function keys(app) {
         "section",
         { class: "card card-flush", "aria-labelledby": "keys-title" },
         h("div", { class: "card-head" }, h("h2", { id: "keys-title" }, "Keys"), h("button", { class: "button button-small button-main", onclick: () => after(makeKey()) }, "Make a key")),
-        rows({ label: "Keys", columns, items: list.items, key: (key) => key.id }),
+        rows({ label: "Keys", columns, list, key: (key) => key.id }),
         footing(list, "keys"),
       ),
   };

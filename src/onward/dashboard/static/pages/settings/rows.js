@@ -2,8 +2,16 @@
 
 import { h } from "../../view.js";
 
-/** `columns`: `[{label, number?, cell(item)}]`. */
-export function rows({ label, columns, items, key }) {
+/** All of a `Listing` that has been read; what is left is read on demand. `columns`: `[{label, number?, cell(item)}]`. */
+export function rows({ label, columns, list, key }) {
+  const more = list.items.length > 0 && !list.whole && !list.problem;
+  return [
+    drawn({ label, columns, items: list.items, key }),
+    more && h("p", { class: "footing" }, h("button", { type: "button", class: "button button-small", disabled: list.loading, onclick: () => list.more() }, "Read on")),
+  ];
+}
+
+function drawn({ label, columns, items, key }) {
   return h(
     "div",
     { class: "settings-scroll", role: "group", "aria-label": label, tabindex: "0" },

@@ -1,6 +1,6 @@
 /** Command types: what can be asked of a host, and how carefully; only an admin writes them. */
 
-import { del, exact, put } from "../../api.js";
+import { del, exact, Problem, put } from "../../api.js";
 import { lasted } from "../../format.js";
 import { note } from "../../parts/dialog.js";
 import { openForm } from "../../parts/form.js";
@@ -23,7 +23,7 @@ export default function types(app) {
     { label: "Program", cell: (type) => (type.argv ? h("code", null, type.argv.join(" ")) : h("span", { class: "faint" }, "each job says it")) },
     { label: "Masked", cell: (type) => (type.masked.length ? h("code", null, type.masked.join(", ")) : h("span", { class: "faint" }, "none")) },
   ];
-  const deeds = { label: "", cell: (type) => h("div", { class: "buttons" }, h("button", { class: "button button-small", "aria-label": `Edit ${type.name}`, onclick: () => after(writeType(type)) }, "Edit"), h("button", { class: "button button-small button-bad", "aria-label": `Delete ${type.name}`, onclick: () => after(deleteType(type)) }, "Delete")) };
+  const deeds = { label: "", cell: (type) => h("div", { class: "buttons" }, h("button", { class: "button button-small", "aria-label": `Edit ${type.name}`, onclick: () => after(writeType(list, type)) }, "Edit"), h("button", { class: "button button-small button-bad", "aria-label": `Delete ${type.name}`, onclick: () => after(deleteType(type)) }, "Delete")) };
 
   return {
     look: () => list.reload(),
@@ -31,8 +31,8 @@ export default function types(app) {
       h(
         "section",
         { class: "card card-flush", "aria-labelledby": "types-title" },
-        h("div", { class: "card-head" }, h("h2", { id: "types-title" }, "Command types"), app.may("admin") && h("button", { class: "button button-small button-main", onclick: () => after(writeType()) }, "Add one")),
-        list.whole && !list.items.length ? h("p", { class: "empty" }, "There is no command type yet, so nothing can be run. An admin makes one here.") : rows({ label: "Command types", columns: app.may("admin") ? [...columns, deeds] : columns, items: list.items, key: (type) => type.name }),
+        h("div", { class: "card-head" }, h("h2", { id: "types-title" }, "Command types"), app.may("admin") && h("button", { class: "button button-small button-main", onclick: () => after(writeType(list)) }, "Add one")),
+        list.whole && !list.items.length ? h("p", { class: "empty" }, "There is no command type yet, so nothing can be run. An admin makes one here.") : rows({ label: "Command types", columns: app.may("admin") ? [...columns, deeds] : columns, list, key: (type) => type.name }),
         footing(list, "command types"),
       ),
   };
@@ -41,7 +41,7 @@ export default function types(app) {
 const EMPTY = { name: "", needs_approval: true, read_only: false, timeout_s: 60, max_retries: 3, argv: null, masked: [] };
 
 /** Make one, or change the one that is there. */
-async function writeType(type) {
+async function writeType(list, type) {
   const from = type ?? EMPTY;
   const values = { ...from, argv: argvText(from.argv), masked: from.masked.join(", ") };
   const fields = [
@@ -59,10 +59,21 @@ async function writeType(type) {
     values,
     fields,
     action: type ? "Change it" : "Add it",
-    deed: async () => (await put(`/command-types/${encodeURIComponent((type?.name ?? values.name).trim())}`, bodyOf(values))).data,
+    deed: async () => {
+      const name = (type?.name ?? values.name).trim();
+      if (!type) await free(list, name);
+      return (await put(`/command-types/${encodeURIComponent(name)}`, bodyOf(values))).data;
+    },
   });
   if (done) note(`${done.name} is ${type ? "changed" : "there"}.`);
   return done;
+}
+
+/** Refuse a name that is taken: whoever adds a type has not seen what it would replace. */
+async function free(list, name) {
+  await list.reload();
+  if (!list.items.some((type) => type.name === name)) return;
+  throw new Problem(409, { title: "There is one of this name", errors: [{ pointer: "/name", detail: `${name} is there already: edit that one, or choose another name` }] });
 }
 
 const argvText = (argv) => (!argv ? "" : argv.some((each) => /\n|^$|^\s|\s$/.test(each)) || argv[0].startsWith("[") ? JSON.stringify(argv) : argv.join("\n"));

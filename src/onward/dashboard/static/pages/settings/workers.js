@@ -11,7 +11,7 @@ const LOOK_MS = 3_000; // they say that they live, but nobody hears it unless he
 export default function workers(app) {
   const list = new Listing("/workers", {}, app.redraw, { limit: 200 });
   list.reload();
-  const timer = setInterval(() => { if (!document.hidden && !list.loading) list.reload(); }, LOOK_MS);
+  const timer = setInterval(() => { if (!document.hidden) list.refresh(); }, LOOK_MS);
 
   const columns = [
     { label: "Worker", cell: (worker) => h("span", { class: "worker-name" }, pulse(worker), h("strong", null, h("bdi", null, worker.name))) },
@@ -30,7 +30,7 @@ export default function workers(app) {
         "section",
         { class: "card card-flush", "aria-labelledby": "workers-title" },
         h("div", { class: "card-head" }, h("h2", { id: "workers-title" }, "Workers of the last day")),
-        list.whole && !list.items.length ? h("div", { class: "empty" }, h("p", null, "Nobody works: what is sent waits. Start a worker:"), h("code", null, "onward worker")) : rows({ label: "Workers", columns, items: list.items, key: (worker) => worker.worker_id }),
+        list.whole && !list.items.length ? h("div", { class: "empty" }, h("p", null, "Nobody works: what is sent waits. Start a worker:"), h("code", null, "onward worker")) : rows({ label: "Workers", columns, list, key: (worker) => worker.worker_id }),
         footing(list, "workers"),
       ),
   };

@@ -3,6 +3,7 @@
 import { words } from "../../format.js";
 import { footing, Listing, table } from "../../parts/listing.js";
 import { status } from "../../parts/status.js";
+import { tabs } from "../../parts/tabs.js";
 import { when } from "../../parts/time.js";
 import { href } from "../../router.js";
 import { h } from "../../view.js";
@@ -57,13 +58,7 @@ export class Lists {
     return h(
       "section",
       { class: "card card-flush", "aria-label": "What is yours" },
-      h(
-        "div",
-        { class: "tabs", role: "tablist", "aria-label": "What is yours" },
-        Object.entries(TABS).map(([name, label]) =>
-          h("button", { key: name, type: "button", class: "tab", role: "tab", id: `tab-${name}`, "aria-controls": "tab-panel", "aria-selected": tab === name ? "true" : "false", onclick: () => this.turn(name) }, label),
-        ),
-      ),
+      tabs({ label: "What is yours", among: Object.entries(TABS), current: tab, onturn: (name) => this.turn(name) }),
       h(
         "div",
         { role: "tabpanel", id: "tab-panel", "aria-labelledby": `tab-${tab}` },

@@ -26,11 +26,12 @@ export const priced = (minor, currency) => `${money(minor, currency)} ${currency
 /** Return what was typed in minor units; what is no amount is refused with what it is. */
 export function typedAmount(text, currency) {
   const behind = digits(currency);
-  const found = /^(\d{1,15})(?:\.(\d*))?$/.exec(text.trim().replaceAll(",", ""));
+  // A comma stands between thousands and nowhere else: elsewhere it is a point, and 12,50 is not 1,250.
+  const found = /^(\d{1,15}|\d{1,3}(?:,\d{3})+)(?:\.(\d*))?$/.exec(text.trim());
   if (!found) throw new Error(`Write an amount such as ${money(123456, currency)}.`);
   const [, whole, fraction = ""] = found;
   if (fraction.replace(/0+$/, "").length > behind) throw new Error(behind ? `${currency} has ${behind} digits behind the point.` : `${currency} has no digits behind a point.`);
-  const minor = Number(whole + fraction.slice(0, behind).padEnd(behind, "0"));
+  const minor = Number(whole.replaceAll(",", "") + fraction.slice(0, behind).padEnd(behind, "0"));
   if (minor === 0) throw new Error("An amount is more than nothing.");
   if (minor > AMOUNT_MAX) throw new Error(`At most ${money(AMOUNT_MAX, currency)} at once.`);
   return minor;
