@@ -12,7 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from onward.cli.client import Client
+from onward.cli import client
+from onward.cli.client import Answer, Client
 from onward.cli.exits import Exit, Leaving, of_error
 
 Said = tuple[int, object]
@@ -80,6 +81,20 @@ def test_a_deed_that_may_have_been_done_is_not_done_again():
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_deed_whose_repeat_is_harmless_is_done_again(monkeypatch, status: int):
+    monkeypatch.setattr(client, "_AGAIN_S", 0.0)
+    with saying((status, ""), (status, ""), GOOD) as (service, asked):
+        assert service.send("POST", "/x", body={}, repeat=True).good
+    assert len(asked) == 3
+
+
+def test_whoever_knows_when_to_ask_again_is_answered_at_once():
+    with saying(AWAY) as (service, asked), pytest.raises(Leaving):
+        service.once(1.0).get("/x")
+    assert len(asked) == 1
+
+
 def test_nobody_is_asked_for_ever():
     with saying(*[LOCKED] * 9) as (service, asked), pytest.raises(Leaving) as refused:
         service.do("PATCH", "/x", body={})
@@ -109,6 +124,8 @@ def test_what_is_no_onward_is_told_so(body: str):
         ),
         ((500, problem("internal", "A bug")), Exit.FAILED, "A bug (request r-17)."),
         ((502, "<html>bad gateway</html>"), Exit.SERVICE_AWAY, "The service answered 502"),
+        ((422, problem("job-conflict")), Exit.CONFLICT, "Choose another --external-id."),
+        ((422, problem("command-conflict")), Exit.CONFLICT, "No."),
         (
             (422, problem("invalid", errors=[{"pointer": "/params/x", "detail": "is wrong"}])),
             Exit.FAILED,
@@ -121,6 +138,19 @@ def test_a_refusal_says_what_to_do_next(answer: Said, code: Exit, said: str):
         service.do("POST", "/x")
     assert of_error(refused.value) is code
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (502, "The service answered 502. Something before it does not reach it: try again"),
+        (301, "The service answered 301. It is elsewhere: name its own address"),
+    ],
+)
+def test_what_a_proxy_says_is_told_with_what_to_do_next(status: int, said: str):
+    with pytest.raises(Leaving) as refused:
+        Answer(status, {}).refuse()
+    assert str(refused.value).startswith(said)
 
 
 def test_a_list_ends_where_enough_was_seen():

@@ -19,6 +19,7 @@ from onward import cli, scratch
 from onward.cli import EXIT_CODES
 from onward.errors import OnwardError
 from onward.store.schema import HEAD
+from tests.cli.running import environment
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 _numbers = count(1)
@@ -81,6 +82,45 @@ def test_an_interrupted_command_leaves_quietly_with_130(monkeypatch, capsys):
         cli.main(["storm"])
     assert left.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+def shell(script: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in which $onward is the command."""
+    there = {"ONWARD_URL": "http://127.0.0.1:1", "ONWARD_KEY": "key"}
+    return subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment(place, onward=f"{sys.executable} -m onward", **there),
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("$onward --version >&-", 0, ""),
+        ("$onward context show >&-", 1, "onward: cannot write: Bad file descriptor.\n"),
+        ("$onward context show > /dev/full", 1, "onward: cannot write: No space left on device.\n"),
+        ("$onward help output > /dev/full", 1, "onward: cannot write: No space left on device.\n"),
+        ("$onward jobs show $'\\xff'", 2, "onward: what was given is not UTF-8"),
+        ("$onward jobs --url 'http://a..b'", 2, "onward: --url: is not the address of a service"),
+        (
+            "$onward blocks add X --host h --reason r --until 99999999999d",
+            2,
+            "onward: --until 99999999999d: no calendar goes so far.\n",
+        ),
+        ("$onward jobs <&- 2>&-", 10, ""),
+    ],
+)
+def test_what_cannot_be_written_or_meant_is_no_bug(
+    tmp_path: Path, script: str, code: int, said: str
+):
+    ended = shell(script, tmp_path)
+    assert (ended.returncode, ended.stdout) == (code, ""), ended
+    assert ended.stderr.startswith(said)
+    assert len(ended.stderr.splitlines()) == bool(said)
 
 
 def test_a_command_line_that_is_not_understood_leaves_with_two():

@@ -85,6 +85,14 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(config: Path, monkeypatch)
     with pytest.raises(InvalidInput, match="No space left"):
         contexts.write(config, Config())
     assert config.read_text("utf-8") == before
+    assert list(config.parent.iterdir()) == [config], "and nothing else"
+
+
+def test_keys_that_others_can_read_are_warned_of_once(config: Path, capsys):
+    for mode, times in ((0o644, 1), (0o600, 0)):
+        config.chmod(mode)
+        chosen(config, Given())
+        assert capsys.readouterr().err.count("others can read") == times
 
 
 @pytest.mark.parametrize(
@@ -123,7 +131,7 @@ def test_contexts_are_added_used_shown_and_removed(crew: Crew, place: dict[str, 
     key = crew.keys["ann"]
     nowhere = {**place, **NOTHING}
     listed = crew.run("context", **nowhere)
-    assert "`onward context add NAME --url URL` makes one" in listed.said
+    assert "`onward context add NAME --url URL` makes one" in listed.told
     added = crew.run(
         "context", "add", "mine", "--url", crew.up.address, given=f"{key}\n", **nowhere
     )
@@ -162,6 +170,10 @@ def test_contexts_are_added_used_shown_and_removed(crew: Crew, place: dict[str, 
     [
         (("bad name", "--url", PROD), "k", "takes letters, digits"),
         (("x", "--url", "ftp://x"), "k", "--url: is not the address of a service"),
+        (("x", "--url", "http://☃-.example"), "k", "--url: is not the address of a service"),
+        (("x", "--url", "http://a..b"), "k", "--url: is not the address of a service"),
+        (("x", "--url", PROD, "--key-file", "/a\nb"), "", "--key-file: takes a name"),
+        (("x", "--url", PROD, "--key-file", "/\udcff"), "", "--key-file: takes a name"),
         (("x", "--url", PROD), "", "no key on standard input"),
         (("x", "--url", PROD), "two words", "is not a key"),
     ],
@@ -195,3 +207,28 @@ def test_a_context_whose_key_cannot_be_read_says_which_file(crew: Crew, place: d
     shown = crew.run("context", "show", **{**place, **NOTHING})
     assert shown.code == 0
     assert "/nowhere/key: cannot be read" in shown.said
+
+
+MAKE = ("keys", "make", "phone", "--person", "eve", "--role", "viewer", "--to")
+
+
+def test_a_key_that_was_not_made_leaves_no_file(crew: Crew, tmp_path: Path):
+    path = tmp_path / "eve.key"
+    assert crew.run(*MAKE, str(path), who="ann").code == 8
+    assert not path.exists()
+    crew.ok(*MAKE, str(path))
+
+
+def test_a_key_that_cannot_be_written_is_shown_and_not_lost(
+    crew: Crew, tmp_path: Path, monkeypatch
+):
+    path = tmp_path / "eve.key"
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    made = crew.ok(*MAKE, str(path))
+    assert "cannot be written (No space left on device), so it is shown only here:" in made.told
+    assert crew.ok("whoami", "-q", ONWARD_KEY=made.said.strip()).said == "eve\n"
+    assert not path.exists()

@@ -208,7 +208,8 @@ def test_a_list_shows_each_host_on_a_line(onward: Onward, tmp_path: Path):
     lines = onward("list", "--selector", "name=row*").said.splitlines()
     assert len(lines) == 1_201
     assert lines[1].split() == ["row0", "simulated", "[b]x", "ACTIVE", "role=web"]
-    assert onward("list", "--selector", "name=nobody").said == "There is no such host.\n"
+    nobody = onward("list", "--selector", "name=nobody")
+    assert (nobody.said, nobody.told) == ("", "There is no such host.\n")
 
 
 # The service, and who calls it.
@@ -218,8 +219,8 @@ def test_a_list_shows_each_host_on_a_line(onward: Onward, tmp_path: Path):
     ("settings", "code", "said"),
     [
         ({"ONWARD_URL": "http://127.0.0.1:1"}, 10, "http://127.0.0.1:1 does not answer"),
-        ({"ONWARD_URL": "ftp://x"}, 1, "ONWARD_URL: is not the address of a service"),
-        ({"ONWARD_URL": "http://me:secret@x"}, 1, "ONWARD_URL: is not the address of a service"),
+        ({"ONWARD_URL": "ftp://x"}, 2, "ONWARD_URL: is not the address of a service"),
+        ({"ONWARD_URL": "http://me:secret@x"}, 2, "ONWARD_URL: is not the address of a service"),
         ({"ONWARD_URL": "https://onward.example.com"}, 8, "ONWARD_KEY: is not set"),
         ({"ONWARD_DATA_DIR": "/nowhere"}, 8, "ONWARD_KEY: is not set, and /nowhere/admin-key"),
         ({"ONWARD_KEY": "secret one"}, 1, "ONWARD_KEY: is not a key"),
@@ -382,35 +383,38 @@ def test_where_nobody_can_be_asked_a_fingerprint_is_needed(
         monkeypatch.setattr(sys, "stdin", nobody)
         address = f"{sshd.ADDRESS}:{ground.ports[0]}"
         ended = onward("trust", address, ONWARD_SSH_DIR=str(tmp_path))
-    assert ended.code == 1
+    assert ended.code == 2
     assert fingerprint(ground) in ended.said
-    assert "--fingerprint: is needed" in ended.told
+    assert "then say --fingerprint with one of them" in ended.told
     assert list(tmp_path.iterdir()) == []
 
 
 @needs_sshd
-@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
+@pytest.mark.parametrize(
+    ("answer", "more", "code"), [("y", (), 0), ("n", (), 5), ("y", ("--no-input",), 2)]
+)
 def test_whoever_is_asked_decides(
-    service: Up, ground: Ground, tmp_path: Path, answer: str, code: int
+    service: Up, ground: Ground, tmp_path: Path, answer: str, more: tuple[str, ...], code: int
 ):
     port = ground.ports[0]
     ours, theirs = pty.openpty()
     settings = {"ONWARD_URL": service.address, "ONWARD_SSH_DIR": str(tmp_path)}
     with subprocess.Popen(
-        [sys.executable, "-m", "onward", "hosts", "trust", f"{sshd.ADDRESS}:{port}"],
+        [sys.executable, "-m", "onward", "hosts", "trust", f"{sshd.ADDRESS}:{port}", *more],
         stdin=theirs,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=theirs,
         text=True,
         env=environment(service.data_dir, **settings),
     ) as asked:
         os.write(ours, f"{answer}\n".encode())
-        said, told = asked.communicate(timeout=BOUND_S)
+        said, _ = asked.communicate(timeout=BOUND_S)
+    told = os.read(ours, 65_536).decode()
     os.close(ours)
     os.close(theirs)
     assert asked.returncode == code, told
     assert re.search(rf"{re.escape(fingerprint(ground))}  ssh-ed25519", said)
-    assert bool(trusted(tmp_path, port)) is (answer == "y")
+    assert bool(trusted(tmp_path, port)) is (code == 0)
 
 
 @pytest.mark.parametrize(

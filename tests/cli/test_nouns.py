@@ -20,8 +20,9 @@ from tests.cli.running import settled, until
 
 # They serve, measure or only print; their own tests are elsewhere.
 ELSEWHERE = {
-    *("up", "api", "worker", "beat", "agent", "demo", "storm", "bench", "docs", "trade", "db"),
+    *("up", "api", "worker", "beat", "agent", "demo", "storm", "bench", "docs", "db"),
     *("completion", "complete", "help", "context", "doctor"),
+    *("hosts trust", "trade demo", "trade check"),
 }
 UUID = "019a9433-7c3e-7d61-8b5e-3f1f3f0c2a77"
 
@@ -80,6 +81,7 @@ def jobs_list(crew: Crew) -> None:
     assert crew.ok("jobs", "--quiet", "--limit", "1").said == f"{job}\n"
     assert crew.ok("jobs", "list", "--type", "PING", "--json").json[0]["job_id"] == job
     assert crew.ok("jobs", "--type", "NOTHING", "--json").json == []
+    assert crew.run("jobs", "--external-id", "", "--quiet").said == "", "nothing has no id"
     assert [row["job_id"] for row in crew.ok("jobs", "--approval", "waiting", "--json").json] == []
 
 
@@ -211,8 +213,11 @@ def executions_timeline(crew: Crew) -> None:
 
 def approvals_list(crew: Crew) -> None:
     job = waiting(crew)
-    listed = crew.ok("approvals", "--quiet", who="bob").said.split()
-    assert str(job) in listed
+    for words in (("approvals",), ("jobs", "--approval", "waiting", "--all")):
+        assert str(job) in crew.ok(*words, "--quiet", who="bob").said.split()
+    crew.ok("jobs", "cancel", str(job), "--yes", who="ann")
+    for words in (("approvals",), ("jobs", "--approval", "waiting", "--all")):
+        until(lambda: str(job) not in crew.ok(*words, "--quiet").said.split())  # noqa: B023 - now
 
 
 def approvals_approve(crew: Crew) -> None:
@@ -262,6 +267,16 @@ def hosts_label(crew: Crew) -> None:
     crew.ok("hosts", "label", "web1", "canary-", "zone=eu", who="ann")
     assert crew.run("hosts", "label", "web1", "wrong").code == 2
     assert crew.run("hosts", "label", "web1", "a=b", who="vic").code == 8
+
+
+def hosts_change(crew: Crew) -> None:
+    crew.ok("hosts", "add", "moved1", "--label", "role=moved")
+    words = ("hosts", "change", "moved1", "--channel", "ssh", "--address", "deploy@10.0.0.8")
+    moved = crew.ok(*words, "--json", who="ann").json
+    assert (moved["channel"], moved["address"], moved["version"]) == ("ssh", "deploy@10.0.0.8", 2)
+    assert moved["labels"] == {"role": "moved"}, "what is not named stays"
+    assert crew.run("hosts", "change", "moved1").code == 2
+    assert crew.run(*words, who="vic").code == 8
 
 
 def hosts_disable(crew: Crew) -> None:
@@ -320,7 +335,7 @@ def commands_make(crew: Crew) -> None:
     words = ("commands", "make", "--type", "dose", "--node", "pump1", "--param", "ml:=5")
     assert crew.ok(*words, "--id", UUID, "--json").json["verdict"] == "OK"
     assert crew.ok(*words, "--id", UUID, "-q").said == "DUPLICATE\n"
-    assert crew.run(*words, "--id", UUID, "--param", "ml:=6").code == 1
+    assert crew.run(*words, "--id", UUID, "--param", "ml:=6").code == 6
     assert crew.ok("commands", "show", UUID, "--json", "params").json == {"params": {"ml": 5}}
 
 
@@ -347,7 +362,8 @@ def workers_watch(crew: Crew) -> None:
 
 
 def agents_list(crew: Crew) -> None:
-    assert crew.ok("agents").said == "No agent was ever connected.\n"
+    nobody = crew.ok("agents")
+    assert (nobody.said, nobody.told) == ("", "No agent was ever connected.\n")
     assert crew.ok("agents", "--json").json == []
 
 
@@ -366,6 +382,11 @@ def types_put(crew: Crew) -> None:
     assert (made["needs_approval"], made["max_retries"]) == (False, 3)
     changed = crew.ok("types", "put", "GREET", "--max-retries", "0", "--json").json
     assert (changed["argv"], changed["timeout_s"]) == (["echo", "{name}"], 5)
+    for said, masked in (("--masked=pin", ["pin"]), ("--exclusive", ["pin"]), ("--no-masked", [])):
+        put = crew.ok("types", "put", "GREET", said, "--json")
+        assert put.json["masked"] == masked
+    assert crew.ok("types", "put", "GREET", "--masked", "", "--json").json["masked"] == []
+    assert crew.run("types", "put", "GREET", "--masked", "a", "--no-masked").code == 2
     assert "GREET" in crew.ok("types").said
     assert crew.ok("types", "show", "GREET", "-q").said == "GREET\n"
     assert crew.run("types", "put", "GREET", "--max-retries", "1", who="ann").code == 8
@@ -414,6 +435,186 @@ def jobs_causes(crew: Crew) -> None:
     assert cause == {"cause": "FAILED", "count": 1}
 
 
+def overview(crew: Crew) -> None:
+    job = waiting(crew)
+    shown = crew.ok("overview").said
+    for line in (r"^jobs +\d+ open, \d+ wait for approval, 0 paused$", r"^hosts +\d+ ACTIVE"):
+        assert re.search(line, shown, re.MULTILINE), shown
+    assert "\nworkers\n" in shown
+    whole = crew.ok("overview", "-o", "json").json
+    assert {"jobs", "attention", "workers", "activity"} <= whole.keys()
+    # An answer may be a second old.
+    until(lambda: job in [row["job_id"] for row in crew.ok("overview", "--json").json["waiting"]])
+    assert crew.ok("overview", "--json", "blocks").json.keys() == {"blocks"}
+    looked = crew.ok("overview", "--watch", "--times", "2", "--every", "0.2", "-q")
+    assert len(looked.said.split()) == 2
+
+
+def cursor_of(crew: Crew, *words: str) -> str:
+    told = crew.ok("events", *words).told
+    found = re.search(r"onward: --after (\S+) goes on from here\.", told)
+    assert found is not None, told
+    return found[1]
+
+
+def events(crew: Crew) -> None:
+    after = cursor_of(crew)
+    job = finished(crew, "--host", "db1", "--type", "PING")
+    words = ("events", "--after", after, "--job", str(job))
+    told = crew.ok(*words, "--json", "kind,event,status").json
+    assert {"kind": "execution", "event": "succeed", "status": "SUCCESS"} in told
+    only = crew.ok(*words, "--kind", "job", "--kind", "command", "--json", "kind").json
+    assert {each["kind"] for each in only} == {"job"}
+    assert f"of job {job}  succeed" in crew.ok(*words).said
+    on = cursor_of(crew, "--after", after)
+    assert crew.ok("events", "--after", on, "--job", str(job), "--json").json == []
+    wrong = crew.run("events", "--after", "nonsense")
+    assert (wrong.code, wrong.said) == (1, "")
+    assert crew.run("events", "--follow", "--after", "nonsense").code == 1
+
+
+def lifecycles(crew: Crew) -> None:
+    names = crew.ok("lifecycles", "-q").said.split()
+    assert {"execution", "order", "node"} <= set(names)
+    assert [row["name"] for row in crew.ok("lifecycles", "-o", "json").json] == names
+    shown = crew.ok("lifecycles", "execution").said
+    assert re.search(r"^execution +RUNNING +succeed +SUCCESS$", shown, re.MULTILINE), shown
+    assert crew.ok("lifecycles", "execution", "-o", "json").json["initial"] == "NEW"
+    missing = crew.run("lifecycles", "nonsense")
+    assert missing.code == 1
+    assert "there are " in missing.told
+
+
+def commands_events(crew: Crew) -> None:
+    made = crew.ok("commands", "make", "--type", "dose", "--node", "pump3", "--json").json["cmd_id"]
+    file = crew.folder / "heard.jsonl"
+    said = [{"cmd_id": made, "event": event} for event in ("ack", "send", "done")]
+    lines = [json.dumps(each) for each in (*said, {"cmd_id": UUID[:-1] + "0", "event": "ack"})]
+    file.write_text(lines[0] + "\n\n" + "\n".join(lines[1:]))
+    judged = crew.ok("commands", "events", str(file), "--json", "line,verdict").json
+    verdicts = ["OK", "STALE", "OK", "UNKNOWN_COMMAND"]
+    assert judged == [
+        {"line": line, "verdict": verdict}
+        for line, verdict in zip((1, 3, 4, 5), verdicts, strict=True)
+    ]
+    again = crew.run("commands", "events", "-", "-o", "table", given=lines[2])
+    assert (again.code, "TERMINAL" in again.said) == (0, True)
+    wrong = crew.run("commands", "events", "-", given=f'{lines[0]}\n{{"cmd_id": "x"}}\n')
+    assert wrong.code == 1
+    assert "onward: line 2: " in wrong.told
+    assert "Recorded: 0 events, all before line 1." in wrong.told
+    for given in ("[]", "nonsense"):
+        assert "line 1: " in crew.run("commands", "events", "-", given=given).told
+    assert crew.run("commands", "events", str(crew.folder / "nowhere")).code == 2
+
+
+def workers_show(crew: Crew) -> None:
+    (worker,) = crew.ok("workers", "--json").json
+    number = str(worker["worker_id"])
+    assert crew.ok("workers", "show", number, "--json", "name").json == {"name": worker["name"]}
+    assert "`onward workers` lists" in crew.run("workers", "show", "999999").told
+
+
+def keys_show(crew: Crew) -> None:
+    key = crew.ok("keys", "--json").json[-1]
+    assert crew.ok("keys", "show", str(key["id"]), "--json").json == key
+    missing = crew.run("keys", "show", "999999")
+    assert missing.code == 1
+    assert "`onward keys` lists" in missing.told
+    assert crew.run("keys", "show", "1", who="ann").code == 8
+
+
+def blocks_show(crew: Crew) -> None:
+    crew.ok("blocks", "add", "DEPLOY", "--host", "web5", "--reason", "its disk", who="ann")
+    shown = crew.ok("blocks", "show", "DEPLOY", "--host", "web5").said
+    assert re.search(r"^reason +its disk$", shown, re.MULTILINE)
+    crew.ok("blocks", "lift", "DEPLOY", "--host", "web5", who="ann")
+    missing = crew.run("blocks", "show", "DEPLOY", "--host", "web5")
+    assert missing.code == 1
+    assert "Nobody forbids" in missing.told
+
+
+def approvals_show(crew: Crew) -> None:
+    job = waiting(crew)
+    shown = crew.ok("approvals", "show", str(job), who="bob").said
+    assert shown == crew.ok("jobs", "plan", str(job)).said
+    assert crew.ok("approvals", "show", str(job), "--json", "runs").json == {"runs": 1}
+
+
+def executions_watch(crew: Crew) -> None:
+    for words, code, said in (
+        (("--param", "sleep_s:=0.5"), 0, "is SUCCESS, exit code 0."),
+        (("--param", "sleep_s:=0.5", "--param", "exit_code:=3"), 3, "is FAILED, exit code 3"),
+    ):
+        execution = str(first(crew, crew.job("--host", "db1", "--type", "PING", *words)))
+        ended = crew.run("executions", "watch", execution)
+        assert (ended.code, f"Execution {execution} on db1 {said}" in ended.said) == (code, True)
+        assert " " + said.split()[1].rstrip(",.") in ended.told, "each change is told"
+    long = str(first(crew, crew.job("--host", "db1", "--type", "PING", "--param", "sleep_s:=60")))
+    assert crew.run("executions", "watch", long, "--timeout", "0.2").code == 7
+    cancelled = crew.ok("executions", "show", long, "--json").json["job_id"]
+    crew.ok("jobs", "cancel", str(cancelled), "--yes")
+    assert crew.run("executions", "watch", long).code == 5
+    unapproved = crew.run("executions", "watch", str(first(crew, waiting(crew))), "--timeout", "0")
+    assert unapproved.code == 9
+    assert "comes back to it" in unapproved.told
+    assert crew.run("executions", "watch", "999999").code == 1
+
+
+def trade_account(crew: Crew) -> None:
+    words = ("trade", "deposit", "1000.5", "--currency", "USD")
+    made = crew.ok(*words, "--key", "first", who="tom")
+    assert made.told == "tom has 0.00 USD available and 0.00 held, version 1.\n"
+    assert re.fullmatch(
+        r"Operation \d+: deposit 1,000\.50 USD; 1,000\.50 USD is available, version 2\.\n",
+        made.said,
+    )
+    assert crew.ok(*words, "--key", "first", who="tom").said == made.said, "it was done once"
+    taken = crew.ok("trade", "withdraw", "0.50", "--currency", "USD", "--json", who="tom").json
+    assert (taken["amount"], taken["account"]["available"]) == (50, 100_000)
+    number = str(taken["operation_id"])
+    assert crew.ok("trade", "ledger", "-q", "--limit", "1", who="tom").said == f"{number}\n"
+    assert crew.ok("trade", "ledger", number, "--json", who="tom").json == taken
+    assert re.search(r"withdraw +-0\.50 USD", crew.ok("trade", "ledger", who="tom").said)
+    shown = crew.ok("trade", "account", "--currency", "USD", who="tom").said
+    assert re.search(r"^available +1,000\.00$", shown, re.MULTILINE)
+    whole = crew.ok("trade", "account", "--currency", "USD", "--json", who="tom").json
+    assert (whole["available"], whole["version"]) == (100_000, 3)
+    assert crew.run("trade", "account", who="vic").code == 8
+
+
+def trade_orders(crew: Crew) -> None:
+    issued = crew.ok("trade", "issue", "7", "--to", "sue", "--quantity", "3")
+    assert issued.said == "sue has 3 more of item 7.\n"
+    assert crew.run("trade", "issue", "7", "--to", "sue", who="tom").code == 8
+    made = crew.ok("keys", "make", "trading", "--person", "sue", "--role", "trader")
+    sue = made.said.strip()
+    assert crew.ok("trade", "items", "--json", ONWARD_KEY=sue).json == [
+        {"item_id": 7, "available": 3, "held": 0}
+    ]
+    placed = crew.ok("trade", "sell", "7", "--price", "9", ONWARD_KEY=sue)
+    assert placed.told == "You have placed no order to sell yet.\n"
+    assert re.fullmatch(r"Order \d+: item 7 for 9\.00 EUR, OPEN\.\n", placed.said)
+    assert re.search(r"sell +9\.00 +EUR +1$", crew.ok("trade", "book", "7").said, re.MULTILINE)
+    book = crew.ok("trade", "book", "7", "--json", who="tom").json
+    assert book["asks"] == [{"price": 900, "orders": 1}]
+    crew.ok("trade", "deposit", "100", who="tom")
+    bought = crew.ok("trade", "buy", "7", "--price", "10.00", "--json", who="tom").json
+    number = str(bought["id"])
+    until(lambda: bool(crew.ok("trade", "deals", "--json", who="tom").json))
+    (deal,) = crew.ok("trade", "deals", "--json", who="tom").json
+    assert (deal["price"], deal["order_id"]) == (900, bought["id"])
+    late = crew.run("trade", "cancel", number, who="tom")
+    assert late.code == 6
+    assert "`onward trade deals`" in late.told
+    open_ = crew.ok("trade", "sell", "7", "--price", "20", "-q", ONWARD_KEY=sue).said.strip()
+    assert crew.ok("trade", "orders", open_, "--json", ONWARD_KEY=sue).json["status"] == "OPEN"
+    assert crew.ok("trade", "cancel", open_, "--json", ONWARD_KEY=sue).json["status"] == "CANCELLED"
+    assert crew.ok("trade", "orders", "-q", "--status", "FILLED", who="tom").said == f"{number}\n"
+    assert crew.ok("trade", "orders", "--side", "sell", "--json", who="tom").json == []
+    assert "`onward trade orders`" in crew.run("trade", "orders", "999999", who="tom").told
+
+
 Check = Callable[[Crew], None]
 # Who tries which command; several are tried together where one undoes the other.
 TRIED: Mapping[str, Check] = {
@@ -445,6 +646,7 @@ TRIED: Mapping[str, Check] = {
     "hosts show": hosts_show,
     "hosts add": hosts_add,
     "hosts label": hosts_label,
+    "hosts change": hosts_change,
     "hosts disable": hosts_disable,
     "hosts enable": hosts_disable,
     "hosts delete": hosts_delete,
@@ -471,16 +673,59 @@ TRIED: Mapping[str, Check] = {
     "keys make": keys_make,
     "keys revoke": keys_make,
     "whoami": whoami,
+    "overview": overview,
+    "events": events,
+    "lifecycles": lifecycles,
+    "commands events": commands_events,
+    "workers show": workers_show,
+    "keys show": keys_show,
+    "blocks show": blocks_show,
+    "approvals show": approvals_show,
+    "executions watch": executions_watch,
+    "trade account": trade_account,
+    "trade deposit": trade_account,
+    "trade withdraw": trade_account,
+    "trade ledger": trade_account,
+    "trade orders": trade_orders,
+    "trade buy": trade_orders,
+    "trade sell": trade_orders,
+    "trade cancel": trade_orders,
+    "trade book": trade_orders,
+    "trade deals": trade_orders,
+    "trade items": trade_orders,
+    "trade issue": trade_orders,
 }
 
 
 def test_every_command_is_tried():
-    assert set(leaves()) - {"hosts trust"} == set(TRIED)
+    assert set(leaves()) - ELSEWHERE == set(TRIED)
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(TRIED.values()), ids=lambda check: check.__name__)
 def test_it_does_what_it_says(crew: Crew, check: Check):
     check(crew)
+
+
+def test_a_type_that_changed_under_somebody_is_a_conflict(crew: Crew, monkeypatch):
+    """Somebody else changes it after it was read, before it is put: forced, not slept for."""
+    crew.ok("types", "put", "RACED", "--timeout", "5")
+    send = client.Client.send
+
+    def quicker(self: client.Client, method: str, path: str, **said: object) -> client.Answer:
+        if method == "PUT" and crew.ok("types", "show", "RACED", "--json").json["timeout_s"] == 5:
+            with crew.up.client() as http:
+                whole = http.get(path).json()
+                whole.pop("name")
+                http.put(path, json={**whole, "timeout_s": 7}).raise_for_status()
+        return send(self, method, path, **said)  # type: ignore[arg-type]  # as it was called
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client.Client, "send", quicker)
+        ended = crew.run("types", "put", "RACED", "--max-retries", "9")
+    assert ended.code == 6
+    assert "RACED changed under you, and nothing was done." in ended.told
+    now = crew.ok("types", "show", "RACED", "--json").json
+    assert (now["timeout_s"], now["max_retries"]) == (7, 3)
 
 
 def test_what_is_named_twice_is_the_same():

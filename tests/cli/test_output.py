@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import yaml
 
 from onward.cli import shapes
+from onward.cli.executions import _show_more
+from onward.cli.exits import Exit, Leaving
 from onward.cli.outcome import headline
 from onward.cli.output import Row, Shape, age, column, listed
 from onward.cli.output import _show_table as show_table
 from onward.cli.terminal import Terminal, cut, plain, wide
+from onward.cli.tree import Given
 from tests.cli.crew import Crew, _read, _stream
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202egnp.exe [bold]x[/] <script>alert(1)</script>"
@@ -93,7 +99,7 @@ def test_what_could_move_a_cursor_is_written_out(marked: Crew):
         assert "<script>alert(1)</script>" in shown
     (block,) = marked.ok("blocks", "--host", "evil1", "--json").json
     assert block["reason"] == HOSTILE, "a program gets what was said"
-    plan = marked.run("run", "--host", "evil1", "--type", "PING", "--dry-run").told
+    plan = marked.run("run", "--host", "evil1", "--type", "PING", "--dry-run").said
     assert "\\x1b[31mred" in plan
     assert not any(sign in plan for sign in UNSEEN)
     marked.ok("blocks", "lift", "PING", "--host", "evil1")
@@ -151,6 +157,36 @@ def test_a_table_is_as_wide_as_its_terminal():
     assert lines[2].split() == ["x", "yes"]
 
 
+LONG: Row = {
+    **dict.fromkeys(("job_id", "execution_id"), 1_234_567),
+    **dict.fromkeys(("state", "command_type", "status"), "WAITING_FOR_APPROVAL"),
+    **dict.fromkeys(("at", "created_at", "updated_at"), "2031-05-01T12:00:00.123456Z"),
+    **dict.fromkeys(("requested_by", "by", "deed", "kind", "subject", "source"), "somebody.long"),
+    **dict.fromkeys(("host", "cause", "error", "event", "verdict", "detail"), "INVALID_STATE"),
+    **dict.fromkeys(("exit_code", "attempt", "epoch"), 3),
+    **dict.fromkeys(("from_status", "to_status"), "SEND_FAILED"),
+    "selector": {"expression": "role=web and not zone=eu"},
+    "params": {"argv": ["systemctl", "restart", "nginx"]},
+    "counts": {"SUCCESS": 1_000, "FAILED": 20},
+}
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("shape", [shapes.JOB, shapes.EXECUTION, shapes.EVENT, shapes.AUDIT])
+def test_every_table_fits_a_terminal(shape: Shape, width: int):
+    stream = _stream("utf-8")
+    show_table(Terminal(stream, colours=False, unicode=True, width=width), shape, [LONG])
+    assert max(map(wide, _read(stream).splitlines())) <= width
+
+
+def test_one_long_cell_does_not_make_every_line_long():
+    shape = Shape("a", (column("a"), column("b")), ("a", "b"))
+    rows: list[Row] = [{"a": "x" * 1_000_000, "b": "y"}, *[{"a": "x", "b": "y"}] * 9]
+    stream = _stream("utf-8")
+    show_table(Terminal(stream, colours=False, unicode=True, width=None), shape, rows)
+    assert len(_read(stream)) < 5_000
+
+
 @pytest.mark.parametrize(
     ("text", "width", "shown"),
     [
@@ -169,6 +205,31 @@ def test_plain_text_stays_as_it_is():
     assert plain("Größe 短 🚀 [x]") == "Größe 短 🚀 [x]"
     assert plain(HOSTILE).startswith("\\x1b[31mred")
     assert plain("a\nb\tc") == "a\\nb\\tc"
+
+
+def test_what_is_followed_is_written_as_it_comes(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="utf-8"))
+    _show_more(Given(output="jsonl"), [{"line": 1, "text": "tick"}])
+    assert json.loads(raw.getvalue())["text"] == "tick"
+
+
+def test_what_a_service_says_in_a_refusal_is_written_out(crew: Crew, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise Leaving(Exit.FAILED, HOSTILE)
+
+    monkeypatch.setattr("onward.cli.output.show_one", refused)
+    told = crew.run("whoami").told
+    assert "\\x1b[31mred" in told
+    assert not any(sign in told for sign in UNSEEN)
+
+
+def test_names_are_shown_also_where_a_dot_has_no_letter(crew: Crew, tmp_path: Path):
+    table = tmp_path / "hosts.csv"
+    table.write_text("name\n" + "".join(f"dry{n}\n" for n in range(30)))
+    ended = crew.run("hosts", "import", str(table), "--dry-run", encoding="latin-1")
+    assert ended.code == 0, ended
+    assert ended.said.rstrip().endswith(", ...")
 
 
 def test_ages_and_lists_are_short():
@@ -195,3 +256,11 @@ def test_who_said_the_same_is_counted(counts: list[int], silent: int, others: in
         groups.append({"output": None, "count": silent})
     told = {"groups": groups, "silent": silent, "others": {"groups": others, "count": others}}
     assert headline(told) == said
+
+
+def test_whoever_is_silent_in_a_small_group_is_counted_once():
+    groups: list[Row] = [{"output": "x", "count": 9}, {"output": None, "count": 2}]
+    told = {"groups": groups, "silent": 3, "others": {"groups": 2, "count": 2}}
+    assert headline(told) == "9 same, 1 in other ways, 3 silent"
+    told = {"groups": groups, "silent": 3, "unknown": 1, "others": {"groups": 2, "count": 2}}
+    assert headline(told) == "9 same, 3 silent, 1 unknown"

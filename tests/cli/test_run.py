@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from typing import Any
 
 import pytest
 
+from onward.cli import client, watching
 from onward.cli import run as command
-from onward.cli.client import Client
-from tests.cli.crew import Crew
+from onward.cli.client import Answer, Client
+from onward.cli.exits import Exit, Leaving, ServiceAway
+from onward.cli.output import Row
+from onward.cli.planned import show_differences
+from onward.cli.terminal import Terminal
+from tests.cli.crew import Crew, _read, _stream
 
 PING = ("run", "--type", "PING")
 
@@ -20,10 +28,10 @@ def jobs(crew: Crew) -> list[int]:
 def test_a_dry_run_shows_the_plan_and_does_nothing(crew: Crew):
     before = jobs(crew)
     ended = crew.ok("run", "--on", "role=web", "--dry-run", "--", "uptime", "-p", who="ann")
-    assert ended.said == ""
-    assert "RUN_SCRIPT uptime -p on hosts where role=web:" in ended.told
-    assert "12 run      web1, web10, web11, web12, web2, and 7 more" in ended.told
-    assert "until somebody else has approved it" in ended.told
+    assert ended.told == "", "the plan is the data"
+    assert "RUN_SCRIPT uptime -p on hosts where role=web:" in ended.said
+    assert "12 run      web1, web10, web11, web12, web2, and 7 more" in ended.said
+    assert "until somebody else has approved it" in ended.said
     plan = crew.ok("run", "--on", "role=web", "--dry-run", "--json", "--", "uptime").json
     assert (plan["runs"], len(plan["hosts"]), plan["needs_approval"]) == (12, 12, True)
     assert jobs(crew) == before
@@ -125,8 +133,103 @@ def test_the_same_external_id_finds_the_same_job(crew: Crew):
     assert "is submitted; --external-id once finds it again" in first.told
     assert "was there before" in second.told
     other = crew.run(*words, "--param", "lines:=1", who="ann")
-    assert other.code == 1
+    assert other.code == 6
     assert "but with another" in other.told
+
+
+def lost(monkeypatch, *, times: int, error: BaseException) -> None:
+    """Lose the answers to so many submissions, which are done."""
+    once, left = Client._once, [error] * times
+
+    def unheard(self: Client, method: str, path: str, **given: Any) -> Answer:
+        answer = once(self, method, path, **given)
+        if path == "/webhook/jobs" and left:
+            raise left.pop()
+        return answer
+
+    monkeypatch.setattr(Client, "_once", unheard)
+    monkeypatch.setattr(client, "_AGAIN_S", 0.0)
+
+
+def test_a_submission_whose_answer_is_lost_is_repeated_and_runs_once(crew: Crew, monkeypatch):
+    before = jobs(crew)
+    lost(monkeypatch, times=2, error=ServiceAway("It does not answer."))
+    ended = crew.ok(*PING, "--host", "db1", who="ann")
+    assert "was there before" in ended.told
+    assert len(jobs(crew)) == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ServiceAway("It does not answer."), 10), (KeyboardInterrupt(), 130)]
+)
+def test_whoever_cannot_know_whether_it_was_submitted_is_told_how_to_find_out(
+    crew: Crew, monkeypatch, error: BaseException, code: int
+):
+    before = jobs(crew)
+    with monkeypatch.context() as patched:
+        lost(patched, times=9, error=error)
+        ended = crew.run(*PING, "--host", "db1", who="ann")
+    assert ended.code == code
+    assert "It may have been submitted: the same command again" in ended.told
+    (external_id,) = re.findall(r"--external-id (cli-[0-9a-f-]+)", ended.told)
+    again = crew.ok(*PING, "--host", "db1", "--external-id", external_id, who="ann")
+    assert "was there before" in again.told
+    assert len(jobs(crew)) == len(before) + 1
+
+
+def test_what_is_masked_is_in_no_plan(crew: Crew):
+    crew.ok("types", "put", "LOGIN", "--no-approval", "--masked", "token")
+    words = ("run", "--type", "LOGIN", "--host", "db1", "--param", "user=ann")
+    for more, given in (
+        (("--param", "token=s3cret-word"), ""),
+        (("--params-file", "-"), '{"token": "s3cret-word"}'),
+    ):
+        for form in ((), ("--dry-run",), ("--dry-run", "--json")):
+            ended = crew.run(*words, *more, *form, who="ann", given=given)
+            assert ended.code == 0, ended
+            assert "token=***" in ended.said + ended.told
+            assert "s3cret-word" not in ended.said + ended.told
+
+
+def test_a_params_file_that_is_no_json_is_told_without_what_is_in_it(crew: Crew):
+    given = '{"token": "s3cret-word",\n oops}'
+    ended = crew.run(*PING, "--host", "db1", "--params-file", "-", who="ann", given=given)
+    assert ended.code == 2
+    assert "-: is not JSON at line 2, column 2" in ended.told
+    assert "s3cret-word" not in ended.told
+    typed = crew.run(*PING, "--host", "db1", "--param", "token:=s3cret-word", who="ann")
+    assert typed.code == 2
+    assert "s3cret-word" not in typed.told
+
+
+def test_what_a_type_runs_is_in_the_plan_and_in_what_changed(crew: Crew, monkeypatch):
+    """Somebody changes the type between the plan and the submission: forced, not slept for."""
+    put, sent = ("types", "put", "GREET", "--no-approval"), command._sent
+    crew.ok(*put, "--", "echo", "{name}")
+
+    def changed_first(*given: object) -> object:
+        crew.ok(*put, "--", "rm", "{name}")
+        return sent(*given)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(command, "_sent", changed_first)
+    words = ("run", "--type", "GREET", "--param", "name=x", "--host", "db1")
+    ended = crew.run(*words, who="ann")
+    assert ended.code == 6
+    assert "GREET name=x on 1 host: db1:\n          as echo {name}\n" in ended.told
+    assert "argv: ['echo', '{name}'] → ['rm', '{name}']" in ended.told
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({}, "a host is another of the same name"),
+        ({"job": {"job_id": 1}}, "somebody touched the job"),
+    ],
+)
+def test_a_change_that_nobody_can_see_is_told_too(plan: Row, said: str):
+    stream = _stream("utf-8")
+    show_differences(Terminal(stream, colours=False, unicode=True, width=None), plan, plan)
+    assert f"  nothing that can be seen in the plan; {said}" in _read(stream)
 
 
 def test_every_run_has_an_id_of_its_own(crew: Crew):
@@ -188,6 +291,46 @@ def test_failures_are_told_as_they_come_but_not_all_of_them(crew: Crew):
     told = [line for line in ended.told.splitlines() if line.startswith("FAILED  web")]
     assert 1 <= len(told) <= 12
     assert "retry-failed" in ended.told
+
+
+def test_a_look_at_a_failure_that_fails_is_no_end_of_watching(crew: Crew, monkeypatch):
+    get = Client.get
+
+    def refused(self: Client, path: str, **params: str) -> dict[str, object]:
+        if path.startswith("/executions/"):
+            raise Leaving(Exit.SERVICE_AWAY, "Not now.")
+        return get(self, path, **params)
+
+    monkeypatch.setattr(Client, "get", refused)
+    words = ("--host", "db1", "--param", "exit_code:=3", "--param", "sleep_s:=0.5")
+    ended = crew.run(*PING, *words, who="ann")
+    assert ended.code == 3
+    assert re.search(r"^FAILED  execution \d+$", ended.told, re.MULTILINE)
+
+
+def test_the_time_to_wait_is_over_also_while_the_service_is_away(crew: Crew, monkeypatch):
+    job = str(crew.job("--host", "db1", "--type", "DEPLOY"))
+    get = Client.get
+
+    def away(self: Client, path: str, **params: str) -> dict[str, object]:
+        if path == f"/jobs/{job}":
+            raise ServiceAway("It does not answer.")
+        return get(self, path, **params)
+
+    monkeypatch.setattr(Client, "get", away)
+    began = time.monotonic()
+    ended = crew.run("jobs", "watch", job, "--timeout", "1")
+    assert ended.code == 10
+    assert time.monotonic() - began < watching._AWAY_S / 2
+
+
+def test_a_job_that_does_not_get_on_is_told_why_while_it_is_watched(crew: Crew, monkeypatch):
+    monkeypatch.setattr(watching, "_STILL_S", 0.0)
+    words = ("--host", "db1", "--param", "sleep_s:=60", "--timeout", "1")
+    ended = crew.run(*PING, *words, who="ann")
+    crew.ok("jobs", "cancel", crew.ok("jobs", "--limit", "1", "-q").said.strip(), "--yes")
+    assert ended.code == 7
+    assert ended.told.count("Nothing has changed for 0 s:\n  db1: ") == 1
 
 
 def test_everybody_who_said_the_same_is_shown_once(crew: Crew):

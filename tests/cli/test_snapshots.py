@@ -118,6 +118,11 @@ def asked(crew: Crew) -> dict[str, tuple[str, ...]]:
         "audit": ("audit", "--kind", "job", "--subject", open_),
         "keys": ("keys",),
         "whoami": ("whoami",),
+        "lifecycles": ("lifecycles", "execution"),
+        "approvals show": ("approvals", "show", open_),
+        "trade account": ("trade", "account"),
+        "trade deposit": ("trade", "deposit", "1"),
+        "trade ledger": ("trade", "ledger", "--limit", "1"),
         "context show": ("context", "show"),
     }
 

@@ -23,6 +23,7 @@ class Script:
     def __init__(self, *connections: int | Sequence[str]) -> None:
         self.connections = list(connections)
         self.asked: list[str | None] = []
+        self.paths: list[str] = []
         self.over = threading.Event()
 
 
@@ -31,6 +32,7 @@ def serving(script: Script) -> Iterator[Client]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             script.asked.append(self.headers.get("Last-Event-ID"))
+            script.paths.append(self.path)
             said = script.connections.pop(0) if script.connections else []
             self.send_response(said if isinstance(said, int) else 200)
             self.end_headers()
@@ -64,10 +66,10 @@ def event(number: int) -> list[str]:
     return [f"id: p{number}", f"data: {json.dumps({'kind': 'job', 'n': number})}", ""]
 
 
-def heard(service: Client, *, until: int) -> list[object]:
+def heard(service: Client, *, until: int, **params: str) -> list[object]:
     """Listen until something is heard."""
     found: list[object] = []
-    with listening(service) as changes:
+    with listening(service, params) as changes:
         while until not in found:
             found += [
                 "anew" if change is ANEW else change.get("n", "lost")
@@ -96,6 +98,13 @@ def test_where_there_is_no_way_on_it_begins_anew():
         found = heard(service, until=2)
     assert script.asked == [None, "p1", None]
     assert found[-2:] == ["anew", 2]
+
+
+def test_a_position_that_there_is_no_way_on_from_is_not_asked_for_again():
+    script = Script(410, event(1))
+    with serving(script) as service:
+        heard(service, until=1, after="p0", job_id="7")
+    assert script.paths == ["/events?after=p0&job_id=7", "/events?job_id=7"]
 
 
 def test_a_service_that_is_away_for_a_while_is_asked_again():

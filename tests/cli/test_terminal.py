@@ -6,6 +6,8 @@ import os
 import re
 
 from onward.cli import deciding, planned
+from onward.cli.client import Client
+from onward.cli.exits import Exit, Leaving
 from tests.cli.crew import Crew, seated
 from tests.cli.running import folder_for_servers, on_database, onward_up, settled, until
 from tests.databases import copied
@@ -48,6 +50,20 @@ def test_for_very_many_hosts_their_number_has_to_be_typed(crew: Crew):
             seat.until("type 120 to go on")
             seat.type(typed)
             assert seat.left() == code, seat.seen
+
+
+def test_whoever_said_yes_to_another_plan_is_asked_for_the_new_number(crew: Crew):
+    """A host is blocked while somebody is asked: what is confirmed next is as large as before."""
+    names = crew.folder / "flock.csv"
+    names.write_text("name,role\n" + "".join(f"flock{n},flock\n" for n in range(120)))
+    crew.ok("hosts", "import", str(names))
+    with seated((*PING, "--on", "role=flock"), crew.environment("ann")) as seat:
+        seat.until("type 120 to go on")
+        crew.ok("blocks", "add", "PING", "--host", "flock1", "--reason", "just now")
+        seat.type("120")
+        seat.until("Run it as it is now on 119 hosts: type 119 to go on")
+        seat.type("y")
+        assert seat.left() == 5, seat.seen
 
 
 def test_no_input_is_as_without_a_terminal(crew: Crew):
@@ -117,7 +133,7 @@ def test_a_table_fits_the_terminal(crew: Crew):
     with seated(("jobs",), {**crew.environment("ann"), "COLUMNS": "60"}) as seat:
         assert seat.left() == 0
     shown = re.sub(r"\x1b\[\d+m", "", seat.seen)
-    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 60
     assert "…" in shown
 
 
@@ -162,6 +178,21 @@ def test_logs_are_followed_to_the_end(crew: Crew):
     with seated(follow, crew.environment("vic")) as seat:
         assert seat.left() == 0, seat.seen
     assert seat.seen.count("tick") == 2
+
+
+def test_logs_are_followed_also_while_the_service_cannot_answer(crew: Crew, monkeypatch):
+    job = crew.job("--host", "db1", "--type", "PING", "--param", "lines:=1")
+    (row,) = crew.ok("executions", "--job", str(job), "--json", "execution_id").json
+    get, left = Client.get, [Leaving(Exit.SERVICE_AWAY, "Not now.")]
+
+    def away_first(self: Client, path: str, **params: str) -> dict[str, object]:
+        if path.endswith("/logs") and left:
+            raise left.pop()
+        return get(self, path, **params)
+
+    monkeypatch.setattr(Client, "get", away_first)
+    crew.ok("executions", "logs", str(row["execution_id"]), "--follow")
+    assert not left
 
 
 def test_workers_are_watched_until_ctrl_c(crew: Crew):

@@ -134,6 +134,25 @@ def test_completion_names_commands_options_contexts_jobs_and_hosts(crew: Crew):
     assert job in offered("jobs", "show", "")
     assert offered("--context", "p") == ["prod"]
     assert offered("-o") == []
+    for words in (("run",), ("executions",), ("executions", "list"), ("blocks",)):
+        assert offered(*words, "--host", "web1") == ["web1", "web10", "web11", "web12"], words
+    assert job in offered("executions", "--job", "")
+    for words in (("run", "--type"), ("jobs", "--type"), ("blocks", "add")):
+        assert offered(*words, "PI") == ["PING"], words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("hosts", "import", "fle"),
+        ("context", "add", "x", "--key-file", "/et"),
+        ("run", "--params-file", "par"),
+    ],
+)
+def test_a_shell_offers_files_itself(crew: Crew, words: tuple[str, ...]):
+    assert crew.ok("complete", "--", *words).said == ""
+    assert "_files" in run("completion", "zsh").stdout
+    assert "__fish_complete_path" in run("completion", "fish").stdout
 
 
 def test_completion_offers_no_name_that_a_shell_could_take_for_something_else(

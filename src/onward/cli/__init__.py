@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
@@ -39,11 +40,14 @@ TREE: Final[Mapping[str, Branch]] = MappingProxyType(
             "executions:app", "One command on one host: where it is, why, what it printed.", _RUN
         ),
         "approvals": Branch("approvals:app", "What waits for somebody to decide.", _RUN),
+        "overview": Branch("overview:app", "How things stand, on one screen.", _LOOK),
         "hosts": Branch("hosts:app", "The fleet: bring in, label, disable, trust.", _LOOK),
         "blocks": Branch("blocks:app", "What is forbidden on which host, and by whom.", _LOOK),
         "commands": Branch("commands:app", "Commands that travel by themselves.", _LOOK),
         "workers": Branch("workers:app", "Who runs executions, and whether they breathe.", _LOOK),
         "agents": Branch("agents:app", "The agents of hosts, and who is connected.", _LOOK),
+        "events": Branch("events:app", "What changes, as it changes.", _LOOK),
+        "lifecycles": Branch("lifecycles:app", "Which event leads from where to where.", _LOOK),
         "audit": Branch("audit:app", "Who did what.", _LOOK),
         "context": Branch("context:app", "The services that you talk to, and your keys.", _SET),
         "types": Branch("types:app", "What can be asked of hosts, and how carefully.", _SET),
@@ -123,6 +127,7 @@ def _onward(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     given, words = Given(), list(sys.argv[1:] if arguments is None else arguments)
+    _open_what_is_closed()
     try:
         app(args=words, prog_name="onward", obj=given)
     except errors.OnwardError as error:
@@ -139,6 +144,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if given.debug or _is_service(words):
             raise
+        # A file that cannot be opened has a name; what has none is the stream that is printed to.
+        if isinstance(error, OSError) and error.filename is None:
+            _leave_unwritten(error)
+        if isinstance(error, UnicodeEncodeError) and not all(map(_is_text, words)):
+            _say("onward: what was given is not UTF-8, and cannot be looked for.")
+            sys.exit(Exit.USAGE)
         _say(
             f"onward: this is a bug ({type(error).__name__}: {_one_line(error)}). "
             "With --debug before the command it is shown whole; please report it."
@@ -156,18 +167,49 @@ def _say(line: str) -> None:
         typer.echo(line, err=True)
 
 
+def _is_text(word: str) -> bool:
+    # What is not UTF-8 comes from the shell as halves of letters.
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
+def _open_what_is_closed() -> None:
+    """Let those who closed a stream that is not for data be asked and told nothing."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - to the end
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
+
+
 def _flush() -> None:
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         _leave_unread()
+    except OSError as error:
+        _leave_unwritten(error)
 
 
 def _leave_unread() -> NoReturn:
-    # The interpreter flushes once more when it ends, and would complain.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _forget_output()
     sys.exit(Exit.NOBODY_READS)
 
 
+def _leave_unwritten(error: OSError) -> NoReturn:
+    _say(f"onward: cannot write: {error.strerror}.")
+    _forget_output()
+    sys.exit(Exit.FAILED)
+
+
+def _forget_output() -> None:
+    # The interpreter flushes once more when it ends, and would complain.
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """What went wrong, on one line; it may be what somebody else has said."""
+    from onward.cli.terminal import plain
+
+    return plain(" ".join(str(error).split())) or type(error).__name__

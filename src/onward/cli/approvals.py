@@ -19,7 +19,16 @@ def list_approvals(
     from onward.cli.finding import show_list
 
     most = None if everything else limit
-    show_list(context, JOB, "/jobs", most=most, approval_state="WAIT_APPROVAL")
+    # Whoever cancels a job decides nothing about it, so it is also to be open.
+    show_list(context, JOB, "/jobs", most=most, approval_state="WAIT_APPROVAL", open="true")
+
+
+@app.command("show", cls=Reading)
+def show(context: typer.Context, job: Job) -> None:
+    """Show the plan that would be approved: what would run, what a rule blocks, who is busy."""
+    from onward.cli.jobs import plan
+
+    plan(context, job)
 
 
 @app.command(

@@ -58,11 +58,14 @@ def params_of(given: Sequence[str] | None, file: Path | None) -> dict[str, objec
 
 
 def json_of(what: str, text: str) -> object:
-    """Read JSON that somebody has written on the command line."""
+    """Read JSON that somebody has written; what it holds may be secret, and is not repeated."""
     try:
         return json.loads(text)
-    except ValueError:
-        raise Usage(f"{what}: {text!a:.80} is not JSON; text needs quotes of its own.") from None
+    except json.JSONDecodeError as error:
+        where = f"at line {error.lineno}, column {error.colno}"
+        raise Usage(f"{what}: is not JSON {where}; text needs quotes of its own.") from None
+    except (ValueError, RecursionError):
+        raise Usage(f"{what}: is not JSON that can be read: it is too long or too deep.") from None
 
 
 def selector_of(on: str | None, hosts: Sequence[str] | None) -> object:
@@ -81,10 +84,14 @@ def until_of(text: str | None) -> str | None:
     """Read an end: a time with an offset, or how long from now, such as 2h or 3d."""
     if text is None:
         return None
-    if found := _SPAN(text):
-        seconds = int(found[1]) * _SECONDS[found[2]]
-        return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
-    return text
+    found = _SPAN(text)
+    if found is None:
+        return text
+    try:
+        span = timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+        return (datetime.now(UTC) + span).isoformat(timespec="seconds")
+    except (OverflowError, ValueError):
+        raise Usage(f"--until {text:.80}: no calendar goes so far.") from None
 
 
 def _object(file: Path) -> dict[str, object]:

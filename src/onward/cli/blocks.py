@@ -8,7 +8,7 @@ import typer
 
 from onward.cli import asking
 from onward.cli.exits import Usage
-from onward.cli.finding import Everything, Limit, Yes
+from onward.cli.finding import Everything, Limit, Yes, complete_hosts, complete_types
 from onward.cli.shapes import BLOCK
 from onward.cli.tree import Calling, Reading, given_of, noun
 
@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
 app = noun("What is forbidden on which host, and by whom.")
 
-Type = Annotated[str, typer.Argument(metavar="TYPE", help="The type of command.")]
-Named = Annotated[str | None, typer.Option("--host", metavar="HOST", help="On this host.")]
+Type = Annotated[
+    str,
+    typer.Argument(metavar="TYPE", help="The type of command.", autocompletion=complete_types),
+]
+Named = Annotated[
+    str | None,
+    typer.Option("--host", metavar="HOST", help="On this host.", autocompletion=complete_hosts),
+]
 
 
 @app.command("list", cls=Reading)
@@ -35,6 +41,33 @@ def list_blocks(
         if host is not None:
             path = f"/hosts/{host_named(found, host)['host_id']}/blocks"
         show_items(context, BLOCK, found, path, most=most)
+
+
+@app.command("show", cls=Reading)
+def show(
+    context: typer.Context,
+    command_type: Type,
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="HOST", help="On this host.", autocompletion=complete_hosts),
+    ],
+) -> None:
+    """Show who forbids a type of command on a host, why, and until when."""
+    from onward.cli.client import service
+    from onward.cli.exits import Exit, Leaving
+    from onward.cli.finding import host_named
+    from onward.cli.output import show_one
+
+    with service(context) as found:
+        rows = found.pages(f"/hosts/{host_named(found, host)['host_id']}/blocks")
+        row = next((each for each in rows if each["command_type"] == command_type), None)
+    if row is None:
+        raise Leaving(
+            Exit.FAILED,
+            f"Nobody forbids {command_type!a:.80} on {host!a:.80}: `onward blocks --host` lists "
+            "what is forbidden there.",
+        )
+    show_one(given_of(context), BLOCK, row)
 
 
 @app.command(

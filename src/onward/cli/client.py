@@ -16,7 +16,7 @@ import httpx2
 import typer
 
 from onward.cli import contexts
-from onward.cli.exits import Exit, KeyMissing, Leaving, ServiceAway, of_status
+from onward.cli.exits import Exit, KeyMissing, Leaving, ServiceAway, Usage, of_status
 from onward.cli.tree import Given, given_of
 from onward.errors import InvalidInput
 from onward.settings import Settings
@@ -33,7 +33,10 @@ _PAGE: Final = 1_000
 _OK: Final = range(200, 300)
 _TRIES: Final = 4
 _PATIENCE_S: Final = 2.0
+_AGAIN_S: Final = 0.5  # before a repeat that nobody has named a time for
 _MAYBE_LATER: Final = 503
+_BETWEEN: Final = frozenset({502, 504})  # as a proxy says it, of a service that it does not reach
+_ELSEWHERE: Final = range(300, 400)
 
 # What to do about a refusal, where the service itself does not say it in words of the command line.
 _NEXT: Final[Mapping[str, str]] = MappingProxyType(
@@ -54,7 +57,7 @@ _NEXT: Final[Mapping[str, str]] = MappingProxyType(
         "unavailable": "Try again in a moment.",
         "locked": "Try again in a moment.",
         "host-in-use": "`onward hosts disable` keeps it out of new jobs.",
-        "job-conflict": "Choose another --external-id, or none.",
+        "job-conflict": "Choose another --external-id.",
     }
 )
 
@@ -88,15 +91,28 @@ class Answer(NamedTuple):
 
     def refuse(self) -> NoReturn:
         """Fail with what the service says, in one sentence, and what to do about it."""
-        raise Leaving(of_status(self.status), _sentence(self))
+        raise Leaving(of_status(self.status, self.code), _sentence(self))
 
 
 class Client:
     """A service, as one command calls it."""
 
-    def __init__(self, http: httpx2.Client, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        http: httpx2.Client,
+        target: Target | None = None,
+        *,
+        tries: int = _TRIES,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
         self.http = http
         self.target = target
+        self._tries = tries
+        self._timeout = httpx2.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S))
+
+    def once(self, timeout_s: float) -> Client:
+        """The same service, for whoever knows better when to ask again."""
+        return Client(self.http, self.target, tries=1, timeout_s=min(timeout_s, _TIMEOUT_S))
 
     def send(
         self,
@@ -107,21 +123,29 @@ class Client:
         content: bytes | None = None,
         body: object = None,
         seen: str | None = None,
+        repeat: bool = False,
     ) -> Answer:
         """Make a request, and return the answer whatever it is.
 
         `seen` is the version that it is for. Where another request is changing the same thing at
-        this moment, or a question cannot be answered now, it is made again a few times.
+        this moment, or a question cannot be answered now, it is made again a few times; with
+        `repeat`, which says that a repeat is harmless, also where nobody says whether it was done.
         """
         headers = {} if seen is None else {"If-Match": seen}
         if body is not None:
             content, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
-        for left in reversed(range(_TRIES)):
-            answer = self._once(method, path, params=params, content=content, headers=headers)
-            later = answer.code == "locked" or (method == "GET" and answer.status == _MAYBE_LATER)
-            if not later or not left:
+        for left in reversed(range(self._tries)):
+            try:
+                answer = self._once(method, path, params=params, content=content, headers=headers)
+            except ServiceAway:
+                if not repeat or not left:
+                    raise
+                time.sleep(_AGAIN_S)
+                continue
+            if not left or not _later(answer, method, repeat=repeat):
                 break
-            time.sleep(min(answer.retry_after_s, _PATIENCE_S))
+            wait_s = _AGAIN_S if answer.status in _BETWEEN else answer.retry_after_s
+            time.sleep(min(wait_s, _PATIENCE_S))
         return answer
 
     def get(self, path: str, **params: str | Sequence[str]) -> dict[str, object]:
@@ -175,7 +199,12 @@ class Client:
     ) -> Answer:
         try:
             answer = self.http.request(
-                method, path, params=_params(params), content=content, headers=headers
+                method,
+                path,
+                params=_params(params),
+                content=content,
+                headers=headers,
+                timeout=self._timeout,
             )
         except httpx2.HTTPError as error:
             raise away(self.http, error) from error
@@ -217,7 +246,6 @@ def calling(settings: Settings, given: Given | None = None) -> Iterator[Client]:
     with httpx2.Client(
         base_url=address,
         headers={"Authorization": f"Bearer {key_of(target, settings, here=here)}"},
-        timeout=httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S),
         # The proxy of a machine is for what is elsewhere.
         trust_env=not here,
     ) as http:
@@ -253,13 +281,13 @@ def checked_address(url: str, *, said: str) -> str:
     try:
         found = urlsplit(url)
         good = found.scheme in {"http", "https"} and found.hostname and found.port != 0
-    except ValueError:
+        # What no name server could be asked for is told here, and not when it is asked for.
+        httpx2.URL(url).host.encode("idna")
+    except (ValueError, httpx2.InvalidURL):
         good = False
     good = good and url.isprintable() and " " not in url
     if not good or found.username is not None or found.query or found.fragment:
-        raise InvalidInput(
-            said, "is not the address of a service, such as https://onward.example.com"
-        )
+        raise Usage(f"{said}: is not the address of a service, such as https://onward.example.com.")
     return url
 
 
@@ -334,6 +362,13 @@ def _object(content: bytes) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
+def _later(answer: Answer, method: str, *, repeat: bool) -> bool:
+    """Whether another try may be answered otherwise, and does no harm."""
+    if answer.status == _MAYBE_LATER:
+        return repeat or method == "GET"
+    return answer.code == "locked" or (repeat and answer.status in _BETWEEN)
+
+
 def _seconds(said: str) -> float:
     return float(said) if said.isdigit() else 0.0
 
@@ -344,7 +379,8 @@ def _sentence(answer: Answer) -> str:
     detail = str(answer.body.get("detail") or "")
     fields = [_field(each) for each in answer.errors]
     said = fields[0] if len(fields) == 1 else detail
-    asked = f" (request {answer.request_id})" if answer.status not in range(400, 500) else ""
+    inside = answer.request_id and answer.status not in range(400, 500)
+    asked = f" (request {answer.request_id})" if inside else ""
     told = f"{title}: {said}{asked}" if said and said != title else f"{title}{asked}."
     return " ".join(part for part in (told, _advice(answer)) if part)
 
@@ -360,6 +396,12 @@ def _advice(answer: Answer) -> str:
     allowed = answer.body.get("allowed")
     if isinstance(allowed, list) and answer.code in {"job-stands-otherwise", "too-late"}:
         return f"As it stands, it allows {', '.join(map(str, allowed)) or 'nothing'}."
+    if answer.status in _ELSEWHERE:
+        return "It is elsewhere: name its own address, with https if it has that."
+    if answer.status in _BETWEEN and not answer.code:
+        return (
+            "Something before it does not reach it: try again in a moment, or look at the address."
+        )
     return _NEXT.get(answer.code, "")
 
 

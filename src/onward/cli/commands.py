@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -136,6 +137,42 @@ def event(
         "result": None if result is None else json_of("--result", result),
     }
     _send(context, f"{_path(command)}/events", {"event": name, **_named(said)})
+
+
+@app.command(
+    "events",
+    cls=Reading,
+    epilog="""
+    onward commands events heard.jsonl
+    gateway-log | onward commands events - -o jsonl
+    """,
+)
+def events(
+    context: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help='Lines such as {"cmd_id": UUID, "event": "ack"}, with the options of `event` as '
+            "fields; - for standard input.",
+        ),
+    ],
+) -> None:
+    """Say many things about many commands, and show the verdict of each.
+
+    Those about one command are judged in the order of the lines. If a line is wrong, nothing of the
+    thousand that it is sent with is recorded.
+    """
+    from onward.cli.client import service
+    from onward.cli.command_events import JUDGED, read_lines, record
+    from onward.cli.output import show_rows
+
+    lines = read_lines(file)
+    with service(context) as found:
+        judged, refusal = record(found, lines)
+    show_rows(given_of(context), JUDGED, judged)
+    if refusal is not None:
+        raise refusal
 
 
 def _send(context: typer.Context, path: str, body: dict[str, object]) -> None:

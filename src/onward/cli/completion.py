@@ -37,14 +37,19 @@ _onward() {
         values+=("${line%%$'\\t'*}")
         shown+=("${line//$'\\t'/  }")
     done < <(onward complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)
-    compadd -l -d shown -a values
+    if (( $#values )); then compadd -l -d shown -a values; else _files; fi
 }
 compdef _onward onward
 """
 _FISH: Final = """\
 function __onward_complete
     set -l words (commandline -opc) (commandline -ct)
-    onward complete -- $words[2..-1] 2>/dev/null
+    set -l found (onward complete -- $words[2..-1] 2>/dev/null)
+    if test (count $found) -gt 0
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
 complete -c onward -f -a '(__onward_complete)'
 """
@@ -75,6 +80,8 @@ def complete(
     root = typer.main.get_command(app)
     found = BashComplete(root, {}, "onward", "").get_completions(before, incomplete)
     for item in found:
+        if item.type != "plain":
+            continue  # a shell that is told nothing offers files
         about = f"\t{item.help}" if item.help else ""
         typer.echo(f"{item.value}{about}")
 
@@ -107,6 +114,15 @@ def hosts(incomplete: str, given: Given) -> list[str]:
     )
 
 
+def types(incomplete: str, given: Given) -> list[str]:
+    """The command types whose names begin so."""
+    return _asked(
+        incomplete,
+        given,
+        lambda service: [str(row["name"]) for row in service.pages("/command-types")],
+    )
+
+
 def _contexts(incomplete: str) -> list[str]:
     from onward.cli import contexts as file
     from onward.cli.environment import settings
@@ -123,10 +139,8 @@ def _asked(incomplete: str, given: Given, ask: Callable[[Client], list[str]]) ->
         from onward.cli.environment import settings
 
         with calling(settings(), given) as service:
-            service.http.timeout = _TIME_S
-            return [
-                name for name in ask(service) if name.startswith(incomplete) and _HARMLESS(name)
-            ]
+            names = ask(service.once(_TIME_S))
+            return [name for name in names if name.startswith(incomplete) and _HARMLESS(name)]
 
     return _quietly(found)
 

@@ -174,4 +174,7 @@ def _read_key(*, no_input: bool) -> str:
 
 
 def _absolute(path: Path) -> str:
-    return str(path.expanduser().absolute())
+    found = str(path.expanduser().absolute())
+    if not found.isprintable():
+        raise Usage("--key-file: takes a name that can be written down: UTF-8, in one line.")
+    return found

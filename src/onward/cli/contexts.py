@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import platformdirs
+import typer
 
 from onward.cli.exits import Usage
 from onward.cli.tree import Given
@@ -93,11 +94,15 @@ def write(path: Path, config: Config) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")  # for its owner alone
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(_text(config))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(_text(config))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be written: {error.strerror}") from None
 
@@ -113,6 +118,7 @@ def target(settings: Settings, given: Given) -> Target:
     """Decide which service a command means, and with which key."""
     path = path_of(settings)
     config = read(path)
+    _warn_of_readers(path, config)
     chosen = _chosen(config, settings, given)
     found = _of_context(config, chosen[0], chosen[1], path) if chosen else Target(None, _OWN)
     if given.url is not None:
@@ -126,6 +132,15 @@ def target(settings: Settings, given: Given) -> Target:
         secret = settings.key.get_secret_value()
         found = replace(found, key=secret, key_file=None, key_from="ONWARD_KEY")
     return replace(found, confirm_above=config.confirm_above)
+
+
+def _warn_of_readers(path: Path, config: Config) -> None:
+    """Say so if others can read the keys of a file, which somebody has made by hand."""
+    keys = any(each.key is not None for each in config.contexts.values())
+    if keys and os.name == "posix" and path.stat().st_mode & 0o077:
+        typer.echo(
+            f"onward: others can read {path}, and there are keys in it: chmod 600 {path}", err=True
+        )
 
 
 _OWN: Final = "the service of this machine"

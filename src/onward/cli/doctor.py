@@ -172,16 +172,20 @@ def _show(found: Sequence[Finding], *, planned: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from onward.cli.terminal import plain
+
     console = Console(highlight=False)
     width = max(len(finding.check.name) for finding in found) + 2
 
     def tell(text: str) -> None:
-        console.print(f"{'':<{width + 10}}{escape(text)}", soft_wrap=True)
+        console.print(f"{'':<{width + 10}}{escape(plain(text))}", soft_wrap=True)
 
     for finding in found:
         word = f"[{_COLOURS[finding.state]}]{finding.state:<10}[/]"
         name = f"{finding.check.name:<{width}}"
-        aside = f" [dim]({escape(finding.told)})[/]" if finding.holds and finding.told else ""
+        aside = (
+            f" [dim]({escape(plain(finding.told))})[/]" if finding.holds and finding.told else ""
+        )
         console.print(f"{word}{name}{escape(finding.check.holds)}{aside}", soft_wrap=True)
         if not finding.holds:
             tell(finding.told)

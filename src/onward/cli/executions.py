@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from onward.cli.exits import Usage
-from onward.cli.finding import Everything, ExecutionId, Limit
+from onward.cli.finding import Everything, ExecutionId, Limit, complete_hosts, complete_jobs
 from onward.cli.shapes import EVENT, EXECUTION, LOG_LINE
 from onward.cli.statuses import OPEN
 from onward.cli.tree import Given, Reading, given_of, noun
@@ -35,9 +35,17 @@ app = noun("One command on one host: where it is, why, what it printed.")
 def list_executions(
     context: typer.Context,
     *,
-    job: Annotated[str | None, typer.Option(metavar="JOB", help="Of this job.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Of this job.", autocompletion=complete_jobs),
+    ] = None,
     host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="On this host; of a job: part of its name.")
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="On this host; of a job: part of its name.",
+            autocompletion=complete_hosts,
+        ),
     ] = None,
     status: Annotated[
         list[str] | None, typer.Option(metavar="STATUS", help="Only these. May be said often.")
@@ -74,7 +82,7 @@ def list_executions(
             path = f"/jobs/{job_id(found, job)}/executions"
             show_items(context, EXECUTION, found, path, most=most, status=status, host=host, **only)
         elif host is not None:
-            if any(only.values()):
+            if any(value is not None for value in only.values()):
                 raise Usage("--cause, --exit-code, --same-output and --late go with --job.")
             path = f"/hosts/{host_named(found, host)['host_id']}/executions"
             show_items(context, EXECUTION, found, path, most=most, status=status)
@@ -117,6 +125,33 @@ def timeline(context: typer.Context, execution: ExecutionId) -> None:
     from onward.cli.finding import show_list
 
     show_list(context, EVENT, f"/executions/{execution}/timeline", most=None)
+
+
+@app.command(
+    "watch",
+    cls=Reading,
+    epilog="""
+    onward executions watch 812
+    onward executions watch 812 --timeout 600 --json status,exit_code
+    """,
+)
+def watch(
+    context: typer.Context,
+    execution: ExecutionId,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Watch no longer than this.")
+    ] = None,
+) -> None:
+    """Watch an execution until it has ended, and tell each change.
+
+    Ctrl-C stops watching, and it goes on. The exit code says how it ended, as that of a job does.
+    """
+    from onward.cli import execution_watch
+    from onward.cli.client import service
+
+    with service(context) as found:
+        code = execution_watch.watch(found, given_of(context), execution, timeout_s=timeout)
+    raise typer.Exit(code)
 
 
 @app.command(
@@ -164,7 +199,7 @@ def _lines(service: Client, execution: int) -> list[Row]:
 
 def _follow(service: Client, given: Given, execution: int) -> None:
     """Show lines as they come; a change of the job says that it is worth asking at once."""
-    from onward.cli.exits import ServiceAway
+    from onward.cli.exits import Exit, Leaving, ServiceAway, of_error
     from onward.cli.stream import listening
 
     job = service.get(f"/executions/{execution}")["job_id"]
@@ -174,8 +209,9 @@ def _follow(service: Client, given: Given, execution: int) -> None:
         while True:
             try:
                 page = service.get(f"/executions/{execution}/logs", **cursor)
-            except ServiceAway:
-                if time.monotonic() - heard_at > _AWAY_S:
+            except (ServiceAway, Leaving) as error:
+                away = of_error(error) is Exit.SERVICE_AWAY
+                if not away or time.monotonic() - heard_at > _AWAY_S:
                     raise
                 changes.next(_AGAIN_S)
                 continue
@@ -194,10 +230,12 @@ def _show_more(given: Given, rows: Sequence[Row]) -> None:
     from dataclasses import replace
 
     from onward.cli.output import show_rows
+    from onward.cli.terminal import reader
 
     if given.quiet or given.form != "table":
         # Without an end there is no whole document.
         show_rows(replace(given, output="jsonl"), LOG_LINE, rows)
+        reader(given).stream.flush()
     else:
         _show_lines(given, rows)
 

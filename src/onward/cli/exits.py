@@ -117,6 +117,10 @@ _BY_STATUS: Final[Mapping[int, Exit]] = MappingProxyType(
         504: Exit.SERVICE_AWAY,
     }
 )
+# What stands otherwise is told as something that cannot be taken, too.
+_BY_CODE: Final[Mapping[str, Exit]] = MappingProxyType(
+    {"job-conflict": Exit.CONFLICT, "command-conflict": Exit.CONFLICT}
+)
 
 
 def of_error(error: errors.OnwardError) -> Exit:
@@ -126,9 +130,9 @@ def of_error(error: errors.OnwardError) -> Exit:
     return EXIT_CODES.get(type(error), Exit.FAILED)
 
 
-def of_status(status: int) -> Exit:
-    """What to leave with after a refusal of the service."""
-    return _BY_STATUS.get(status, Exit.FAILED)
+def of_status(status: int, code: str = "") -> Exit:
+    """What to leave with after a refusal of the service, which may have a name."""
+    return _BY_CODE.get(code) or _BY_STATUS.get(status, Exit.FAILED)
 
 
 def of_counts(counts: Mapping[str, int], *, unreachable: int) -> Exit:

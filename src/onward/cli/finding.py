@@ -16,26 +16,35 @@ if TYPE_CHECKING:
     from onward.cli.client import Client
 
 
-def _complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The numbers of jobs that begin so."""
     from onward.cli.completion import jobs
 
     return jobs(incomplete, given_of(ctx))
 
 
-def _complete_hosts(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_hosts(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of hosts that begin so."""
     from onward.cli.completion import hosts
 
     return hosts(incomplete, given_of(ctx))
 
 
+def complete_types(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of command types that begin so."""
+    from onward.cli.completion import types
+
+    return types(incomplete, given_of(ctx))
+
+
 Job = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="Its number, or its external id.", autocompletion=_complete_jobs
+        metavar="JOB", help="Its number, or its external id.", autocompletion=complete_jobs
     ),
 ]
 Host = Annotated[
-    str, typer.Argument(metavar="HOST", help="Its name.", autocompletion=_complete_hosts)
+    str, typer.Argument(metavar="HOST", help="Its name.", autocompletion=complete_hosts)
 ]
 ExecutionId = Annotated[int, typer.Argument(metavar="EXECUTION", help="Its number.", min=1)]
 Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many, at most.")]
@@ -101,7 +110,8 @@ def show_items(
     **params: str | Sequence[str] | None,
 ) -> None:
     """Print a list of a service that is there already."""
-    wanted = {name: value for name, value in params.items() if value}
+    # What is empty was said as well, and is not the same as nothing.
+    wanted = {name: value for name, value in params.items() if value is not None and value != []}
     rows = service.pages(path, most=None if most is None else most + 1, **wanted)
     show_rows(given_of(context), shape, islice(rows, most))
     if next(rows, None) is not None:

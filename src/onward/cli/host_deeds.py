@@ -23,6 +23,7 @@ def add_deeds(app: typer.Typer) -> None:
     app.command("show", cls=Reading)(show)
     app.command("add", cls=Reading, epilog=_ADD)(add)
     app.command("label", cls=Calling, epilog=_LABEL)(label)
+    app.command("change", cls=Reading, epilog=_CHANGE)(change)
     app.command("disable", cls=Calling)(disable)
     app.command("enable", cls=Calling)(enable)
     app.command("delete", cls=Calling)(delete)
@@ -32,6 +33,7 @@ def add_deeds(app: typer.Typer) -> None:
 
 
 _ADD = "onward hosts add web-7 --channel ssh --address deploy@10.0.0.7 --label role=web"
+_CHANGE = "onward hosts change web-7 --channel ssh --address deploy@10.0.0.8"
 _LABEL = """
 onward hosts label web-1 zone=eu canary=yes
 onward hosts label web-1 canary-          # takes the label away
@@ -91,6 +93,25 @@ def label(
         after = _changed(before if isinstance(before, dict) else {}, labels)
         row = _patched(found, seen, {"labels": after})
     reader(given_of(context)).print(f"{plain(host)}  {plain(labels_of(row.body))}")
+
+
+def change(
+    context: typer.Context,
+    host: Host,
+    channel: Annotated[Channel | None, typer.Option(help="How it is reached.")] = None,
+    address: Annotated[str | None, typer.Option(help="Where its channel finds it.")] = None,
+) -> None:
+    """Change how a host is reached; what is not named stays."""
+    from onward.cli.client import service
+    from onward.cli.output import show_one
+
+    named = {"channel": channel, "address": address}
+    body: dict[str, object] = {name: said for name, said in named.items() if said is not None}
+    if not body:
+        raise Usage("Say what to change: --channel CHANNEL, or --address ADDRESS.")
+    with service(context) as found:
+        row = _patched(found, _seen(found, host), body).body
+    show_one(given_of(context), HOST, row)
 
 
 def disable(context: typer.Context, host: Host) -> None:

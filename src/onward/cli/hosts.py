@@ -11,12 +11,13 @@ import typer
 from onward.cli.finding import Everything
 from onward.cli.host_deeds import add_deeds
 from onward.cli.shapes import HOST
-from onward.cli.tree import Calling, Reading, noun
+from onward.cli.tree import Calling, Reading, given_of, noun
 from onward.cli.trust import trust
 
 if TYPE_CHECKING:
     from onward.cli.client import Answer
     from onward.cli.ssh_includes import Place
+    from onward.cli.terminal import Terminal
 
 app = noun("The fleet: bring in, label, disable, trust.")
 
@@ -75,6 +76,7 @@ def import_hosts(
     not named is left alone. What a configuration of OpenSSH includes is imported with it.
     """
     from onward.cli.client import service
+    from onward.cli.terminal import reader
 
     path = file.expanduser()
     chosen = form or _form_of(path)
@@ -89,7 +91,7 @@ def import_hosts(
     if not answer.good:
         _show_mistakes(answer, path, places)
         answer.refuse()
-    _show_import(answer)
+    _show_import(reader(given_of(context)), answer)
 
 
 @app.command(
@@ -151,20 +153,24 @@ def _content(path: Path, form: Form) -> tuple[bytes, Sequence[Place]]:
 
 
 def _show_mistakes(answer: Answer, path: Path, places: Sequence[Place]) -> None:
+    from onward.cli.terminal import plain
+
     for each in answer.errors:
         line = each.get("line")
         if isinstance(line, int):
             place = places[line - 1] if line <= len(places) else f"{path}:{line}"
-            typer.echo(f"{place}: {each.get('detail', '')}", err=True)
+            typer.echo(plain(f"{place}: {each.get('detail', '')}"), err=True)
 
 
-def _show_import(answer: Answer) -> None:
+def _show_import(to: Terminal, answer: Answer) -> None:
+    from onward.cli.terminal import plain
+
     said = answer.body
     would = "would be " if said.get("dry_run") else ""
     counts = ", ".join(f"{said[name]:,} {would}{name}" for name in ("created", "changed"))
-    typer.echo(f"{counts}, {said['unchanged']:,} unchanged.")
+    to.print(f"{counts}, {said['unchanged']:,} unchanged.")
     for name in ("created", "changed"):
         names = said.get(f"{name}_names")
         if isinstance(names, list) and names:
             more = ", …" if len(names) > _SHOWN else ""
-            typer.echo(f"  {name}: {', '.join(names[:_SHOWN])}{more}")
+            to.print(plain(f"  {name}: {', '.join(names[:_SHOWN])}{more}"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from onward.cli.asking import Params, ParamsFile
-from onward.cli.finding import Everything, Job, Limit, Reason, Yes
+from onward.cli.finding import Everything, Job, Limit, Reason, Yes, complete_types
 from onward.cli.shapes import CAUSE, DEED, GROUP, JOB
 from onward.cli.tree import Calling, Reading, given_of, noun
 
@@ -37,7 +37,10 @@ def list_jobs(
     *,
     open_: Annotated[bool, typer.Option("--open", help="Only what is not over yet.")] = False,
     command_type: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only of this type.")
+        str | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Only of this type.", autocompletion=complete_types
+        ),
     ] = None,
     by: Annotated[
         str | None, typer.Option(metavar="PERSON", help="Only what this person asked for.")
@@ -59,7 +62,8 @@ def list_jobs(
         JOB,
         "/jobs",
         most=None if everything else limit,
-        open="true" if open_ else None,
+        # A cancelled job that nobody decided about waits for nobody.
+        open="true" if open_ or approval == "waiting" else None,
         command_type=command_type,
         requested_by=by,
         approval_state=_STORED[approval] if approval else None,

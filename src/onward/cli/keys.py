@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +26,25 @@ def list_keys(context: typer.Context, limit: Limit = 100, everything: Everything
     from onward.cli.finding import show_list
 
     show_list(context, KEY, "/keys", most=None if everything else limit)
+
+
+@app.command("show", cls=Reading)
+def show(
+    context: typer.Context,
+    key: Annotated[int, typer.Argument(metavar="KEY", help="Its number.", min=1)],
+) -> None:
+    """Show whose a key is, what it is good for and who made it; never the key itself."""
+    from onward.cli.client import service
+    from onward.cli.exits import Exit, Leaving
+    from onward.cli.output import show_one
+
+    with service(context) as found:
+        row = next((each for each in found.pages("/keys") if each["id"] == key), None)
+    if row is None:
+        raise Leaving(
+            Exit.FAILED, f"There is no key {key}: `onward keys` lists those that there are."
+        )
+    show_one(given_of(context), KEY, row)
 
 
 @app.command(
@@ -51,23 +72,24 @@ def make(
     from onward.cli.terminal import plain, reader, watcher
 
     given = given_of(context)
-    number = None if to_file is None else _opened(to_file)
-    with service(context) as found:
-        body = {"name": name, "person": person, "role": role}
-        made = found.do("POST", "/keys", body=body).body
-    key = str(made["key"])
-    if number is not None:
-        with os.fdopen(number, "w", encoding="ascii") as file:
-            file.write(f"{key}\n")
-        made = {field: value for field, value in made.items() if field != "key"}
-    watcher(given).print(
-        f"Key {made['id']} of {plain(person)} is made"
-        + ("; it is shown only here:" if to_file is None else f"; it is in {to_file}.")
-    )
+    made: dict[str, object] = {}
+    kept, where = to_file is not None, "it is shown only here:"
+    try:
+        with _new(to_file) as number, service(context) as found:
+            body = {"name": name, "person": person, "role": role}
+            made = found.do("POST", "/keys", body=body).body
+            _write(number, str(made["key"]))
+    except OSError as error:
+        if not made:
+            raise
+        # It will never be shown again, so it is shown now.
+        kept, where = False, f"{to_file} cannot be written ({error.strerror}), so {where}"
+    where = f"it is in {to_file}." if kept else where
+    watcher(given).print(f"Key {made['id']} of {plain(person)} is made; {where}")
     if given.form != "table":
-        show_one(given, KEY, made)
-    elif to_file is None:
-        reader(given).print(key)
+        show_one(given, KEY, {name: made[name] for name in made if name != "key" or not kept})
+    elif not kept:
+        reader(given).print(str(made["key"]))
 
 
 @app.command("revoke", cls=Calling)
@@ -88,8 +110,29 @@ def revoke(
     reader(given).print(f"Key {key} is revoked.")
 
 
+@contextmanager
+def _new(path: Path | None) -> Iterator[int | None]:
+    """Give a file that is opened before there is a key to put into it, and gone if none is."""
+    if path is None:
+        yield None
+        return
+    number = _opened(path)
+    try:
+        yield number
+    except BaseException:
+        path.expanduser().unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(number)
+
+
+def _write(number: int | None, key: str) -> None:
+    if number is not None:
+        os.write(number, f"{key}\n".encode("ascii"))
+        os.fsync(number)
+
+
 def _opened(path: Path) -> int:
-    """Open a new file before there is a key to put into it."""
     try:
         return os.open(path.expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

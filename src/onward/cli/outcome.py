@@ -83,8 +83,9 @@ def show_outputs(to: Terminal, outputs: Row) -> None:
 
 def headline(outputs: Row) -> str:
     """Count who said the same: `983 same, 14 differ this way, 3 silent`."""
-    loud = [each["count"] for each in _items(outputs, "groups") if each.get("output") is not None]
-    numbers = [int(str(count)) for count in loud]
+    shown = [(each.get("output"), int(str(each["count"]))) for each in _items(outputs, "groups")]
+    numbers = [count for output, count in shown if output is not None]
+    silent, unknown = (int(str(outputs.get(name) or 0)) for name in ("silent", "unknown"))
     parts = [f"{numbers[0]:,} same"] if numbers else []
     parts += [
         f"{count:,} {'differ this way' if place == 0 else 'another'}"
@@ -93,11 +94,15 @@ def headline(outputs: Row) -> str:
     rest = numbers[_WAYS:]
     others = outputs.get("others")
     if isinstance(others, dict):
-        rest = [*rest, *([int(str(others["count"]))] if others.get("count") else [])]
-    if rest:
+        # Those who are silent are counted as such, also where their group is too small to be shown.
+        unseen = silent + unknown - sum(count for output, count in shown if output is None)
+        rest = [*rest, int(str(others["count"])) - unseen]
+    if sum(rest):
         parts.append(f"{sum(rest):,} in other ways")
-    if silent := int(str(outputs.get("silent") or 0)):
+    if silent:
         parts.append(f"{silent:,} silent")
+    if unknown:
+        parts.append(f"{unknown:,} unknown")
     return ", ".join(parts)
 
 
@@ -130,7 +135,9 @@ def _show_group(to: Terminal, group: Row, *, first: bool) -> None:
     told_already = group.get("cause") in {None, group["status"]}
     cause = "" if told_already else f", {group['cause']}"
     silent = group.get("output") is None
-    word = "printed nothing" if silent else "said the same" if first else "said this"
+    word = "said the same" if first else "said this"
+    if silent:
+        word = "printed nothing" if group.get("known", True) else "printed what nobody knows"
     status = to.mood(str(group["status"]))
     to.print(f"{numbered(count, 'host')} {word} ({status}{code}{cause}): {names}")
     for line in _items(group, "lines"):
@@ -151,7 +158,7 @@ def _advise(service: Client, to: Terminal, watched: Watched) -> None:
                 f"`onward approvals approve {job_id}`. Then `onward jobs watch {job_id}`."
             )
         case Until.TIME:
-            for line in _reasons(service, job_id):
+            for line in reasons(service, job_id):
                 to.print(f"  {line}")
             how_to_come_back(to, job_id)
         case Until.OVER:
@@ -159,7 +166,7 @@ def _advise(service: Client, to: Terminal, watched: Watched) -> None:
                 to.print(f"onward: `onward jobs retry-failed {job_id}` runs again what failed.")
 
 
-def _reasons(service: Client, job_id: object) -> Iterator[str]:
+def reasons(service: Client, job_id: object) -> Iterator[str]:
     """Why some of what is not over yet is where it is."""
     waiting, _ = service.more(f"/jobs/{job_id}/executions", most=_EXPLAINED, status=OPEN[::-1])
     for each in waiting:

@@ -13,13 +13,15 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from onward.cli.exits import Usage
-from onward.cli.terminal import Terminal, cut, plain, reader, wide
+from onward.cli.terminal import Terminal, cut, plain, reader, watcher, wide
 from onward.cli.tree import Given
 
 Row: TypeAlias = Mapping[str, object]
 
 _GAP: Final = 2
-_NARROW: Final = 10  # cells that a column keeps, however narrow the terminal is
+# Cells that columns keep: at first, if that is too much, and whoever they are if it still is.
+_NARROW: Final = ((10, False), (4, False), (4, True))
+_LONGEST: Final = 200  # cells of a table, also where lines may be as long as they are
 # JSON leaves them as they are, and a terminal might not.
 _UNSEEN = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _STEPS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
@@ -58,6 +60,11 @@ def age_column(name: str, title: str = "age") -> Column:
     return Column(title, lambda row: age(row.get(name)), right=True, whole=True)
 
 
+def time_column(name: str) -> Column:
+    """A column that says when something was, to the millisecond."""
+    return Column(name, lambda row: _moment(row.get(name)), whole=True)
+
+
 def show_rows(given: Given, shape: Shape, rows: Iterable[Row]) -> None:
     """Print many things, one document, or one line each as they come."""
     to, found = reader(given), _chosen(given, shape, rows)
@@ -74,7 +81,7 @@ def show_rows(given: Given, shape: Shape, rows: Iterable[Row]) -> None:
         case "yaml":
             _print_yaml(to, list(found))
         case "table":
-            _show_table(to, shape, list(rows))
+            _show_table(to, shape, list(rows), watcher(given))
 
 
 def show_one(given: Given, shape: Shape, row: Row) -> None:
@@ -160,11 +167,14 @@ def _print_yaml(to: Terminal, found: object) -> None:
     print(text, end="", file=to.stream)
 
 
-def _show_table(to: Terminal, shape: Shape, rows: Sequence[Row]) -> None:
+def _show_table(
+    to: Terminal, shape: Shape, rows: Sequence[Row], beside: Terminal | None = None
+) -> None:
+    """Print a table; that there is nothing in it is no data, and is said `beside` it."""
     if not rows:
-        to.print(shape.nothing)
+        (beside or to).print(shape.nothing)
         return
-    cells = [[plain(_said(each.of(row))) for each in shape.columns] for row in rows]
+    cells = [[cut(plain(_said(each.of(row))), _LONGEST) for each in shape.columns] for row in rows]
     widths = _widths(to, shape, cells)
     titles = [each.title for each in shape.columns]
     to.print(to.style(_laid_out(shape, titles, widths), "bold"))
@@ -192,13 +202,23 @@ def _widths(to: Terminal, shape: Shape, cells: Sequence[Sequence[str]]) -> list[
     ]
     if to.width is None:
         return widths
-    while sum(widths) + _GAP * (len(widths) - 1) > to.width:
-        cuttable = [place for place, each in enumerate(shape.columns) if not each.whole]
-        widest = max(cuttable, key=lambda place: widths[place], default=None)
-        if widest is None or widths[widest] <= _NARROW:
-            break
-        widths[widest] -= 1
+    too_much = sum(widths) + _GAP * (len(widths) - 1) - to.width
+    for least, whole in _NARROW:
+        places = [place for place, each in enumerate(shape.columns) if whole or not each.whole]
+        while too_much > 0:
+            widest = max(places, key=lambda place: widths[place], default=None)
+            if widest is None or widths[widest] <= least:
+                break
+            widths[widest] -= 1
+            too_much -= 1
     return widths
+
+
+def _moment(at: object) -> str:
+    if not isinstance(at, str):
+        return ""
+    moment = datetime.fromisoformat(at).astimezone(UTC).replace(tzinfo=None)
+    return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
 def _said(value: object) -> str:

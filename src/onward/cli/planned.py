@@ -6,18 +6,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from onward.cli.output import Row, listed, numbered
-from onward.cli.shapes import program_of, selector_of
+from onward.cli.shapes import argv_of, program_of, selector_of
 from onward.cli.terminal import Terminal, asked, asked_to_type, plain
 from onward.cli.tree import Given
 
 _MANY: Final = 100  # above this, a letter is too easily typed
 _NAMED: Final = 5
-_TOLD: Final = ("state", "command_type", "params", "selector", "max_concurrency", "total", "runs")
+_TOLD: Final = (
+    *("state", "command_type", "params", "argv", "selector", "max_concurrency", "total", "runs"),
+    *("blocked", "busy", "needs_approval"),
+)
 
 
 def show_plan(to: Terminal, plan: Row, *, what: str, whom: str) -> None:
     """Show what would run, where, and where not."""
     to.print(f"{to.style(plain(what), 'bold')} on {plain(whom)}:")
+    if argv := _with_job(plan).get("argv"):
+        to.print(f"          as {plain(argv_of(argv))}")
     runs = _count(plan, "runs")
     to.print(f"  {runs:>7,} run      {listed(_names(plan, 'hosts'), runs, most=_NAMED)}")
     if blocked := _count(plan, "blocked"):
@@ -56,8 +61,8 @@ def confirm(given: Given, count: int, *, above: int, deed: str) -> None:
 
 def differences(before: Row, after: Row) -> Iterator[str]:
     """Say what of a plan has changed, a line each."""
-    old, new = {**job_of(before), **before}, {**job_of(after), **after}
-    for name in (*_TOLD, "blocked", "busy", "needs_approval"):
+    old, new = _with_job(before), _with_job(after)
+    for name in _TOLD:
         if old.get(name) != new.get(name):
             yield f"{name}: {plain(old.get(name))} → {plain(new.get(name))}"
     for kind, word in (("hosts", "would run"), ("blocked_hosts", "blocked")):
@@ -71,8 +76,9 @@ def differences(before: Row, after: Row) -> Iterator[str]:
 def show_differences(to: Terminal, before: Row, after: Row) -> None:
     """Show what has changed under somebody who was about to decide."""
     to.print(to.style("It changed under you:", "yellow"))
+    touched = "somebody touched the job" if job_of(after) else "a host is another of the same name"
     told = list(differences(before, after))
-    for line in told or ["nothing that can be seen in the plan; somebody touched the job"]:
+    for line in told or [f"nothing that can be seen in the plan; {touched}"]:
         to.print(f"  {line}")
 
 
@@ -80,6 +86,10 @@ def job_of(plan: Row) -> Row:
     """The job that a plan belongs to, if it has one."""
     job = plan.get("job")
     return job if isinstance(job, dict) else {}
+
+
+def _with_job(plan: Row) -> Row:
+    return {**job_of(plan), **plan}
 
 
 def _blocks(plan: Row) -> Iterator[tuple[str, str]]:

@@ -10,13 +10,14 @@ import typer
 
 from onward.cli import asking
 from onward.cli.asking import Params, ParamsFile
-from onward.cli.exits import Exit, Leaving, Usage
-from onward.cli.finding import Yes
+from onward.cli.exits import Exit, Leaving, ServiceAway, Usage, of_status
+from onward.cli.finding import Yes, complete_hosts, complete_types
 from onward.cli.tree import Given, Reading, given_of, leaf
 
 if TYPE_CHECKING:
     from onward.cli.client import Answer, Client
     from onward.cli.output import Row
+    from onward.cli.terminal import Terminal
     from onward.cli.watching import Watched
 
 SCRIPT: Final = "RUN_SCRIPT"  # the type that says itself what is run
@@ -35,12 +36,16 @@ class Wanted:
     yes: bool
     confirm_above: int | None
 
-    @property
-    def what(self) -> str:
-        """What is run, in a word or two."""
+    def told(self, plan: Row) -> str:
+        """What is run, in a word or two, without what nobody is to see."""
         from onward.cli.shapes import program_of
+        from onward.fleet.masking import masked_params
 
-        return f"{self.body['command_type']} {program_of(self.body)}".strip()
+        params: dict[str, object] = self.body["params"]  # type: ignore[assignment]  # as it is made
+        # A service that does not say which are masked may have masked any of them.
+        masked: list[str] = plan.get("masked", list(params))  # type: ignore[assignment]  # of JSON
+        shown = masked_params(params, masked)
+        return f"{self.body['command_type']} {program_of({'params': shown})}".strip()
 
 
 @app.command(
@@ -61,12 +66,19 @@ def run(
     ] = None,
     on: asking.On = None,
     host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="This host. May be said often.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="This host. May be said often.", autocompletion=complete_hosts
+        ),
     ] = None,
     command_type: Annotated[
         str | None,
         typer.Option(
-            "--type", metavar="TYPE", help="The type of command.", show_default=f"{SCRIPT}"
+            "--type",
+            metavar="TYPE",
+            help="The type of command.",
+            show_default=f"{SCRIPT}",
+            autocompletion=complete_types,
         ),
     ] = None,
     param: Params = None,
@@ -114,6 +126,7 @@ def run(
     shown once.
     """
     from onward.cli.client import service
+    from onward.cli.terminal import watcher
 
     given = given_of(context)
     wanted = Wanted(
@@ -130,10 +143,10 @@ def run(
         confirm_above=confirm_above,
     )
     with service(context) as found:
-        plan = _planned(found, given, wanted)
         if dry_run:
-            _show_dry_run(given, plan)
+            _show_dry_run(found, given, wanted)
             return
+        plan = _planned(found, watcher(given), wanted)
         since = str(found.get("/events/page")["next_cursor"])
         accepted = _submitted(found, given, wanted, plan)
         raise typer.Exit(
@@ -178,33 +191,38 @@ def _params(
     return {**program, **params}
 
 
-def _planned(service: Client, given: Given, wanted: Wanted) -> Row:
+def _planned(service: Client, to: Terminal, wanted: Wanted) -> Row:
     """Ask what would be done, and show it."""
     from onward.cli.planned import show_plan
-    from onward.cli.terminal import watcher
 
     answer = service.send("POST", "/jobs/plan", params={"named": _NAMED}, body=wanted.body)
     if not answer.good:
         answer.refuse()
-    show_plan(watcher(given), answer.body, what=wanted.what, whom=str(answer.body.get("selector")))
-    return answer.body
+    plan = answer.body
+    show_plan(to, plan, what=wanted.told(plan), whom=str(plan.get("selector")))
+    return plan
 
 
-def _show_dry_run(given: Given, plan: Row) -> None:
+def _show_dry_run(service: Client, given: Given, wanted: Wanted) -> None:
+    """Show the plan, which is the data here."""
     from onward.cli.output import Shape, show_one
+    from onward.cli.terminal import reader, watcher
 
     fields = (
         *("total", "runs", "blocked", "busy", "hosts", "blocked_hosts", "busy_hosts"),
-        *("selector", "needs_approval", "etag"),
+        *("selector", "needs_approval", "argv", "masked", "etag"),
     )
     if given.quiet or given.form != "table":
+        plan = _planned(service, watcher(given), wanted)
         show_one(given, Shape(key="etag", columns=(), fields=fields), plan)
+    else:
+        _planned(service, reader(given), wanted)
 
 
 def _submitted(service: Client, given: Given, wanted: Wanted, plan: Row) -> Row:
     """Submit the plan that was shown and confirmed; if it has changed, show how and ask again."""
     from onward.cli.planned import confirm, show_differences
-    from onward.cli.terminal import asked, somebody, watcher
+    from onward.cli.terminal import somebody, watcher
 
     above = wanted.confirm_above
     if above is None:
@@ -215,14 +233,15 @@ def _submitted(service: Client, given: Given, wanted: Wanted, plan: Row) -> Row:
         answer = _sent(service, wanted, plan)
         if answer.status != _CHANGED:
             break
-        before, plan = plan, _planned(service, given, wanted)
+        before, plan = plan, _planned(service, watcher(given), wanted)
         show_differences(watcher(given), before, plan)
         if not somebody(given):
             raise Leaving(
                 Exit.CONFLICT,
                 "Nothing was submitted: look at the plan as it is now, and run again.",
             )
-        asked(given, "Run it as it is now?", flag="--yes")
+        # Whoever said yes said it to something else, so this is asked however few they are.
+        confirm(given, int(str(plan["runs"])), above=-1, deed="Run it as it is now")
     if not answer.good:
         answer.refuse()
     _tell_accepted(given, answer)
@@ -230,8 +249,22 @@ def _submitted(service: Client, given: Given, wanted: Wanted, plan: Row) -> Row:
 
 
 def _sent(service: Client, wanted: Wanted, plan: Row) -> Answer:
-    body = {**wanted.body, "external_id": wanted.external_id}
-    return service.send("POST", "/webhook/jobs", body=body, seen=str(plan["etag"]))
+    """Submit it; where no answer says whether that was done, say how to find out."""
+    body, seen = {**wanted.body, "external_id": wanted.external_id}, str(plan["etag"])
+    unsure = (
+        "It may have been submitted: the same command again, with --external-id "
+        f"{wanted.external_id}, finds out."
+    )
+    try:
+        # The external id makes a repeat harmless: the service finds the job that is there.
+        answer = service.send("POST", "/webhook/jobs", body=body, seen=seen, repeat=True)
+        if of_status(answer.status) is Exit.SERVICE_AWAY:
+            answer.refuse()
+    except KeyboardInterrupt:
+        raise Leaving(Exit.INTERRUPTED, unsure) from None
+    except (ServiceAway, Leaving) as error:
+        raise Leaving(Exit.SERVICE_AWAY, f"{error} {unsure}") from error
+    return answer
 
 
 def _tell_accepted(given: Given, answer: Answer) -> None:

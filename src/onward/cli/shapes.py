@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onward.cli.output import Column, Row, Shape, age_column, column
+from onward.cli.output import Column, Row, Shape, age_column, column, time_column
 from onward.cli.statuses import ORDER
 
 
@@ -35,6 +35,11 @@ def program_of(row: Row) -> str:
             return script
         case _:
             return " ".join(f"{name}={value}" for name, value in params.items())
+
+
+def argv_of(argv: object) -> str:
+    """The arguments that a type fixes, on one line."""
+    return " ".join(map(str, _list(argv)))
 
 
 def labels_of(row: Row) -> str:
@@ -125,7 +130,7 @@ EXECUTION: Final = Shape(
 EVENT: Final = Shape(
     key="event",
     columns=(
-        column("at", whole=True),
+        time_column("at"),
         column("event", whole=True),
         column("verdict", whole=True, mood=True),
         Column("status", _moved),
@@ -139,7 +144,7 @@ EVENT: Final = Shape(
 DEED: Final = Shape(
     key="event",
     columns=(
-        column("at", whole=True),
+        time_column("at"),
         column("event", whole=True),
         column("by"),
         column("detail"),
@@ -162,8 +167,8 @@ GROUP: Final = Shape(
         Column("hosts", lambda row: ", ".join(map(str, _list(row.get("hosts"))))),
     ),
     fields=(
-        *("output", "status", "exit_code", "cause", "count", "hosts", "execution_id", "lines"),
-        "more",
+        *("output", "known", "status", "exit_code", "cause", "count", "hosts", "execution_id"),
+        *("lines", "more"),
     ),
     nothing="Nothing of it has ended yet.",
 )
@@ -245,7 +250,7 @@ TYPE: Final = Shape(
         column("read_only"),
         column("timeout_s", "timeout", right=True),
         column("max_retries", "retries", right=True),
-        Column("argv", lambda row: " ".join(map(str, _list(row.get("argv"))))),
+        Column("argv", lambda row: argv_of(row.get("argv"))),
         Column("masked", lambda row: ", ".join(map(str, _list(row.get("masked"))))),
     ),
     fields=(
@@ -302,7 +307,7 @@ AGENT: Final = Shape(
 AUDIT: Final = Shape(
     key="subject",
     columns=(
-        column("at", whole=True),
+        time_column("at"),
         column("by"),
         column("deed"),
         column("kind"),

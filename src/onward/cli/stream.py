@@ -21,9 +21,11 @@ import httpx2
 from onward.cli.client import Client
 
 Change: TypeAlias = Mapping[str, object]
+Wanted: TypeAlias = Mapping[str, str | Sequence[str]]
 
 ANEW: Final[Change] = {"kind": "anew"}
 LOST: Final[Change] = {"kind": "lost"}
+GONE: Final[Change] = {"kind": "gone"}  # the position that was to be gone on from
 
 _SILENCE_S: Final = 40.0  # a comment comes every 15
 _FIRST_WAIT_S: Final = 0.2
@@ -36,9 +38,10 @@ _REFUSED: Final = frozenset({401, 403, 404, 422})
 class Listening:
     """What has changed since somebody began to listen."""
 
-    def __init__(self, http: httpx2.Client, params: Mapping[str, str]) -> None:
+    def __init__(self, http: httpx2.Client, params: Wanted, *, ids: bool = False) -> None:
         self._http = http
-        self._params = params
+        self._params = dict(params)
+        self._ids = ids
         self._heard: queue.SimpleQueue[Change] = queue.SimpleQueue()
         self._last_id = ""
         self._over = threading.Event()
@@ -58,6 +61,11 @@ class Listening:
         """Listen; return when the stream is open, so that nothing after this is missed."""
         self._thread.start()
         self._open.wait(wait_s)
+
+    @property
+    def going_on(self) -> bool:
+        """Whether more may be heard; not by whoever was refused."""
+        return self._thread.is_alive()
 
     def end(self) -> None:
         """Listen no more; the thread ends with its connection, or with the process."""
@@ -87,6 +95,8 @@ class Listening:
         ) as answer:
             if answer.status_code == _GONE:
                 self._last_id = ""
+                self._params.pop("after", None)
+                self._heard.put(GONE)
                 self._heard.put(ANEW)
                 return True
             if answer.status_code in _REFUSED:
@@ -99,7 +109,8 @@ class Listening:
             for event_id, data in events(answer.iter_lines()):
                 self._last_id = event_id or self._last_id
                 if data:
-                    self._heard.put(json.loads(data))
+                    change = json.loads(data)
+                    self._heard.put({"id": event_id, **change} if self._ids else change)
                 if self._over.is_set():
                     return False
         return True
@@ -123,10 +134,13 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def listening(
-    service: Client, params: Mapping[str, str] | None = None, *, wait_s: float = 5.0
+    service: Client, params: Wanted | None = None, *, wait_s: float = 5.0, ids: bool = False
 ) -> Iterator[Listening]:
-    """Listen to what changes from now on, or after the position that `params` name."""
-    found = Listening(service.http, params or {})
+    """Listen to what changes from now on, or after the position that `params` name.
+
+    With `ids`, each change has the id after which the stream would go on.
+    """
+    found = Listening(service.http, params or {}, ids=ids)
     found.begin(wait_s)
     try:
         yield found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -76,6 +77,8 @@ class Terminal:
 
 def reader(given: Given) -> Terminal:
     """Whoever reads the data, on standard output."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # as a write to it would
     return _terminal(sys.stdout, given)
 
 

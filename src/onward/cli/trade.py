@@ -1,4 +1,4 @@
-"""`onward trade`: the market as a person sees it played, and its books as somebody checks them."""
+"""`onward trade`: the market for who trades, as it is played, and its books as they are checked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onward.cli.trade_account import add_account
+from onward.cli.trade_market import add_market
+from onward.cli.trade_orders import add_orders
 from onward.cli.tree import Command, noun
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from onward.trading.audit import Audit
 
 app = noun("Trade, and see that no cent is missing.")
+add_account(app)
+add_orders(app)
+add_market(app)
 
 
 @app.command(cls=Command)

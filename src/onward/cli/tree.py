@@ -182,7 +182,8 @@ class Noun(Group):
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Put the verb `list` where there is none."""
         verbless = not args or (args[0].startswith("-") and args[0] not in _HELP)
-        if _LIST in self.commands and verbless and not ctx.resilient_parsing:
+        # A shell that asks what could stand here may still be told a verb.
+        if _LIST in self.commands and verbless and (args or not ctx.resilient_parsing):
             args = [_LIST, *args]
         return super().parse_args(ctx, args)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,7 +49,7 @@ def trust(
     shown = asyncio.run(known_hosts.shown_keys(way, address))
     judged = known_hosts.judge(way.directory, address.target, shown)
     _refuse_changed(address, judged, replace=replace)
-    chosen = _chosen(judged, address, fingerprint)
+    chosen = _chosen(judged, address, fingerprint, given_of(context))
     if chosen:
         known_hosts.write(way.directory, address.target, chosen, instead=judged.others)
         typer.echo(f"Trusted: {address.target}, in {way.directory / known_hosts.FILE}.")
@@ -104,8 +103,10 @@ def _refuse_changed(address: Address, judged: Judged, *, replace: bool) -> None:
         )
 
 
-def _chosen(judged: Judged, address: Address, fingerprint: str | None) -> Sequence[SSHKey]:
-    """The keys that are to be written down: none if all are known, or nobody wants them."""
+def _chosen(
+    judged: Judged, address: Address, fingerprint: str | None, given: Given
+) -> Sequence[SSHKey]:
+    """The keys that are to be written down: none if all are known."""
     from onward.errors import HostRefused
 
     if fingerprint is not None:
@@ -116,18 +117,16 @@ def _chosen(judged: Judged, address: Address, fingerprint: str | None) -> Sequen
         return found
     if len(judged.known) == len(judged.shown):
         return ()
-    _ask(judged, address)
+    _ask(judged, address, given)
     return judged.shown
 
 
-def _ask(judged: Judged, address: Address) -> None:
-    from onward.errors import InvalidInput
+def _ask(judged: Judged, address: Address, given: Given) -> None:
+    from onward.cli.terminal import asked
 
     typer.echo(f"{address.target} shows:")
     for key in judged.shown:
         known = "  (known)" if key in judged.known else ""
         typer.echo(f"  {key.get_fingerprint()}  {key.algorithm.decode()}{known}")
-    if not sys.stdin.isatty():
-        raise InvalidInput("--fingerprint", "is needed where nobody is there to be asked")
     typer.echo("On the host: for key in /etc/ssh/ssh_host_*.pub; do ssh-keygen -lf $key; done")
-    typer.confirm("Are they the same? Trust them", abort=True)
+    asked(given, "Are they the same? Trust them?", flag="--fingerprint with one of them")

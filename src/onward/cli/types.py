@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from onward.cli.exits import Exit, Leaving, Usage
 from onward.cli.finding import Everything, Limit, Yes
 from onward.cli.shapes import TYPE
 from onward.cli.tree import Calling, Reading, given_of, noun
@@ -23,6 +24,7 @@ _FIRST: Final[dict[str, object]] = {
     "masked": [],
 }
 _UNKNOWN: Final = 404
+_CHANGED: Final = 412
 
 
 @app.command("list", cls=Reading)
@@ -79,8 +81,15 @@ def put(
     ] = None,
     masked: Annotated[
         list[str] | None,
-        typer.Option(metavar="PARAM", help="A parameter that nobody is to see."),
+        typer.Option(
+            metavar="PARAM",
+            help="A parameter that nobody is to see, in place of any former ones. May be said "
+            "often.",
+        ),
     ] = None,
+    no_masked: Annotated[
+        bool, typer.Option("--no-masked", help="Let every parameter be seen.")
+    ] = False,
     free: Annotated[
         bool, typer.Option("--free", help="Let each job say itself what is run.")
     ] = False,
@@ -88,7 +97,8 @@ def put(
     """Make a command type, or change what is named of the one that is there.
 
     A new one needs approval, has its host for itself, may take a minute and is tried three times
-    more, unless you say otherwise. Only an admin may.
+    more, unless you say otherwise. If somebody else changes it at the same moment, nothing is done,
+    and it leaves with 6. Only an admin may.
     """
     from onward.cli.client import service
     from onward.cli.output import show_one
@@ -99,7 +109,7 @@ def put(
         "timeout_s": timeout,
         "max_retries": max_retries,
         "argv": argv or None,
-        "masked": masked or None,
+        "masked": _masked(masked, nothing=no_masked),
     }
     with service(context) as found:
         before = found.send("GET", _path(name))
@@ -109,7 +119,16 @@ def put(
         whole = {field: kept[field] if value is None else value for field, value in named.items()}
         if free:
             whole["argv"] = None
-        row = found.do("PUT", _path(name), body=whole).body
+        # What is kept of the former one is what was seen of it.
+        seen = before.etag or None if before.good else None
+        answer = found.send("PUT", _path(name), body=whole, seen=seen)
+    if answer.status == _CHANGED:
+        raise Leaving(
+            Exit.CONFLICT,
+            f"{name} changed under you, and nothing was done. Look at it with "
+            f"`onward types show {name}`, and say it again.",
+        )
+    row = answer.body if answer.good else answer.refuse()
     show_one(given_of(context), TYPE, row)
 
 
@@ -125,6 +144,13 @@ def delete(context: typer.Context, name: Name, yes: Yes = False) -> None:
     with service(context) as found:
         found.do("DELETE", _path(name))
     reader(given).print(f"{plain(name)} is deleted.")
+
+
+def _masked(named: list[str] | None, *, nothing: bool) -> list[str] | None:
+    """The parameters to mask; none of them for an empty one, as a script may have it."""
+    if nothing and named:
+        raise Usage("Say --masked PARAM or --no-masked, not both.")
+    return [] if nothing else None if named is None else [each for each in named if each]
 
 
 def _path(name: str) -> str:

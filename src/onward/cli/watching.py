@@ -6,9 +6,10 @@ whatever was missed is there with the next answer.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -34,6 +35,8 @@ _TOLD_MOST: Final = 20  # failures that are told as they come
 _LINES_APART_S: Final = 2.0
 _AWAY_S: Final = 120.0  # for which a service that does not answer is asked again
 _AWAY_APART_S: Final = 1.0
+_ANSWER_S: Final = 5.0  # that an answer may take, also if the time is over
+_STILL_S: Final = 15.0  # without a change, after which it is told why
 
 
 class Until(Enum):
@@ -78,14 +81,16 @@ def watch(
     to = watcher(given)
     heard = {"job_id": str(job_id)} | ({} if since is None else {"after": since})
     with listening(service, heard) as changes, _view(to, job_id) as view:
-        failures, asking = _Failures(service, view), _Asking(service, view, job_id)
+        failures, still = _Failures(service, view), _Still(service, view)
+        asking = _Asking(service, view, job_id, ends_at)
         while True:
             asked_at = time.monotonic()
             job = asking.job()
             if job is None:
-                changes.next(_AWAY_APART_S)
+                changes.next(min(_AWAY_APART_S, _wait_s(ends_at)))
                 continue
             view.stands(job)
+            still.look(job)
             if (until := _until(job, ends_at, approval=approval)) is not None:
                 failures.tell(changes.next(0))
                 return Watched(job, until)
@@ -138,16 +143,20 @@ def _wait_s(ends_at: float | None) -> float:
 class _Asking:
     """Asks how a job stands, also of a service that is away for a while."""
 
-    def __init__(self, service: Client, view: View, job_id: int) -> None:
+    def __init__(
+        self, service: Client, view: View, job_id: int, ends_at: float | None = None
+    ) -> None:
         self._service = service
         self._view = view
         self._job_id = job_id
+        self._ends_at = math.inf if ends_at is None else ends_at
         self._away_at: float | None = None
 
     def job(self) -> Row | None:
         """How the job stands; nothing, if nobody answers just now."""
         try:
-            found = self._service.get(f"/jobs/{self._job_id}")
+            left_s = max(self._ends_at - time.monotonic(), _ANSWER_S)
+            found = self._service.once(left_s).get(f"/jobs/{self._job_id}")
         except (ServiceAway, Leaving) as error:
             if of_error(error) is not Exit.SERVICE_AWAY:
                 raise
@@ -165,8 +174,38 @@ class _Asking:
                 "The service does not answer; the job goes on without us. Trying again."
             )
             self._away_at = now
-        if now - self._away_at > _AWAY_S:
+        if now - self._away_at > _AWAY_S or now >= self._ends_at:
             raise error
+
+
+class _Still:
+    """Tells once why a job is where it is, if nothing of it has changed for a while."""
+
+    def __init__(self, service: Client, view: View) -> None:
+        self._service = service
+        self._view = view
+        self._seen: object = None
+        self._since = time.monotonic()
+        self._told = False
+
+    def look(self, job: Row) -> None:
+        seen, now = (job["state"], job["counts"]), time.monotonic()
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        waits = job["state"] in _OVER or _waits(job)
+        if not self._told and not waits and now - self._since >= _STILL_S:
+            self._told = True
+            self._tell(job["job_id"])
+
+    def _tell(self, job_id: object) -> None:
+        from onward.cli.outcome import reasons
+
+        # Whoever does not answer this is asked how the job stands in a moment.
+        with suppress(ServiceAway, Leaving):
+            lines = list(reasons(self._service, job_id))
+            self._view.tell(f"Nothing has changed for {_STILL_S:.0f} s:")
+            for line in lines:
+                self._view.tell(f"  {line}")
 
 
 class _Failures:
@@ -188,7 +227,12 @@ class _Failures:
             self._view.tell("More of them are not told one by one; the end counts them.")
         if len(self._told) > _TOLD_MOST:
             return
-        row = self._service.get(f"/executions/{change['execution_id']}")
+        try:
+            row = self._service.get(f"/executions/{change['execution_id']}")
+        except (ServiceAway, Leaving):
+            # The end counts it with the others; watching goes on.
+            self._view.tell(f"{change['status']}  execution {change['execution_id']}")
+            return
         code = f"exit code {row['exit_code']}" if row.get("exit_code") else ""
         why = row.get("error") or code
         self._view.tell(

@@ -22,6 +22,28 @@ def list_workers(context: typer.Context, limit: Limit = 50, everything: Everythi
     show_list(context, WORKER, "/workers", most=None if everything else limit)
 
 
+@app.command("show", cls=Reading)
+def show(
+    context: typer.Context,
+    worker: Annotated[int, typer.Argument(metavar="WORKER", help="Its number.", min=1)],
+) -> None:
+    """Show a worker of the last day, whole."""
+    from onward.cli.client import service
+    from onward.cli.exits import Exit, Leaving
+    from onward.cli.output import show_one
+
+    with service(context) as found:
+        rows = found.pages("/workers")
+        row = next((each for each in rows if each["worker_id"] == worker), None)
+    if row is None:
+        raise Leaving(
+            Exit.FAILED,
+            f"There was no worker {worker} in the last day: `onward workers` lists those that "
+            "there were.",
+        )
+    show_one(given_of(context), WORKER, row)
+
+
 @app.command("watch", cls=Reading)
 def watch(
     context: typer.Context,
