@@ -437,7 +437,7 @@ def test_running_on_many_waits_for_their_number_and_a_form_is_sent_once(ground, 
     page.route("**/webhook/jobs", lose, times=1)
     page.get_by_label("Type 101 to go on").fill("101")
     button(page, "Run on 101 hosts").click()
-    expect(dialog(page).get_by_text("The service does not answer")).to_be_visible()
+    expect(dialog(page).get_by_text("The service did not answer")).to_be_visible()
     assert lost == [202]
     button(page, "Run on 101 hosts").click()
     expect(page).to_have_url(re.compile(r"#/jobs/\d+$"))

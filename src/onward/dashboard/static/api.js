@@ -84,7 +84,7 @@ export async function ask(method, path, { query, body, text, ifMatch, key, signa
 }
 
 const unanswered = (method) =>
-  method === "GET" ? "The service does not answer. It is tried again." : "The service did not answer, so it is not known whether that was done. Look before you try again.";
+  method === "GET" ? "The service does not answer. It is tried again." : "The service did not answer, so it is not known whether that was done.";
 
 /** The version as the service gave it: proxies that compress an answer call it a weak one. */
 const strong = (etag) => etag?.replace(/^W\//, "") ?? null;
