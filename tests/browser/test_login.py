@@ -143,7 +143,7 @@ def test_a_page_that_is_opened_anew_is_there_for_whoever_is_logged_in(open_page:
 def test_a_service_that_cannot_say_who_is_there_is_asked_again(open_page: OpenPage):
     page = open_page("vic", "approvals")
     Watch.of(page).allowed.add("answer 503")
-    page.route("**/me", lambda route: route.fulfill(status=503, body=SHUT), times=1)
+    page.route("**/me", lambda route: route.fulfill(status=503, body=SHUT), times=2)
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("The database is away.")
     expect(page.get_by_label("Your key")).to_have_count(0)

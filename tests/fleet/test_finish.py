@@ -187,6 +187,7 @@ _BEFORE = """
     ALTER TABLE job_counts DROP COLUMN at;
     ALTER TABLE jobs DROP COLUMN finished_at;
     DROP INDEX jobs_requester;
+    DROP INDEX jobs_type;
     DROP TABLE activity;
     UPDATE schema_revision SET version_num = '0007';
 """

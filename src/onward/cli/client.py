@@ -248,6 +248,8 @@ def calling(settings: Settings, given: Given | None = None) -> Iterator[Client]:
         headers={"Authorization": f"Bearer {key_of(target, settings, here=here)}"},
         # The proxy of a machine is for what is elsewhere.
         trust_env=not here,
+        # To read whom one may trust takes longer than most commands, and plain HTTP asks nobody.
+        verify=address.startswith("https"),
     ) as http:
         yield Client(http, target)
 

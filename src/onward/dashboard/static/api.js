@@ -92,6 +92,19 @@ const strong = (etag) => etag?.replace(/^W\//, "") ?? null;
 /** Return what there is at an address. */
 export const get = async (path, query, options) => (await ask("GET", path, { query, ...options })).data;
 
+/** Who is there: that was asked before any of this was loaded, and is asked again if it got no answer. */
+export async function whoIsThere() {
+  const early = window.onwardMe;
+  window.onwardMe = null;
+  try {
+    const answer = await early;
+    if (answer?.ok) return await read(answer);
+  } catch {
+    // The service was away, or the answer was cut off.
+  }
+  return get("/me");
+}
+
 /** Return what there is, and its version: `{data, etag}`. */
 export const getWithVersion = (path, query, options) => ask("GET", path, { query, ...options });
 

@@ -1,4 +1,4 @@
-/* Before anything is drawn: light or dark, and asking for what the page at this address needs. */
+/* Before anything is drawn: light or dark, and asking who is there and for what the page at this address needs. */
 (function () {
   "use strict";
   var root = document.documentElement;
@@ -9,6 +9,9 @@
     /* A browser that keeps nothing: the system decides. */
   }
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
+
+  window.onwardMe = fetch("./me", { headers: { "X-Onward-Page": "1", Accept: "application/json" }, credentials: "same-origin", cache: "no-store" });
+  window.onwardMe.catch(function () { /* It is asked again. */ });
 
   /* The page is `job` for #/jobs/17, `jobs` for #/jobs, and `overview` for nothing. */
   var path = location.hash.replace(/^#\/?/, "").split("?")[0].split("/").filter(Boolean);

@@ -1,6 +1,6 @@
 /** Where it begins: who is there, the frame around every page, and the way from one to the next. */
 
-import { del, get, whenAway, whenLoggedOut } from "./api.js";
+import { del, get, whenAway, whenLoggedOut, whoIsThere } from "./api.js";
 import { timeOf } from "./format.js";
 import { closeAll, note, show } from "./parts/dialog.js";
 import { icon } from "./parts/icons.js";
@@ -124,7 +124,7 @@ function loggedIn() {
 async function identified() {
   for (;;) {
     try {
-      app.me = await get("/me");
+      app.me = await whoIsThere();
       break;
     } catch (problem) {
       if (problem.status === 401) {
