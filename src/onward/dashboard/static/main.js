@@ -330,6 +330,8 @@ function live() {
   followed = true;
 }
 
+// A browser notes whatever is loaded, for whoever measures. A page that is left on a wall asks without end.
+performance.setResourceTimingBufferSize(100);
 whenMoved(turn);
 app.redraw = mount(document.getElementById("app"), frame);
 // Times go on, also where nothing changes.
