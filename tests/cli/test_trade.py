@@ -166,7 +166,8 @@ def test_a_demo_that_is_ended_early_takes_everything_with_it(temporary: Path):
         for line in demo.stderr:
             if "they trade" in line:
                 break
-        assert len(processes_with(str(places[number]))) > 3, "two services, and servers"
+        # One of the two services may just have been killed, which is part of the demonstration.
+        assert len(processes_with(str(places[number]))) >= 3, "a service, and servers"
         demo.send_signal(number)
     for number, code in numbers.items():
         ended_early(begun[number], places[number], code)
