@@ -44,7 +44,7 @@ tools:
 		command -v google-chrome >/dev/null || $(call installed,chromium)
 
 test: $(READY) tools ## run the whole suite
-	$(BIN)/pytest -q --numprocesses=3 --dist=loadfile $(ARGS)
+	$(BIN)/pytest -q --numprocesses=2 --dist=loadfile $(ARGS)
 
 check: $(READY) ## lint, formatting, types, import contracts
 	$(BIN)/ruff check
