@@ -284,6 +284,8 @@ async def test_executions_are_found_by_what_is_known_of_them(
         "exit_code=-1": [],
         "cause=TIMED_OUT": names[5:7],
         "cause=NOBODY": [],
+        "cause=none": [*names[:3], *names[7:]],
+        "cause=none&status=TIMEOUT": [],
         "late=true": names[6:7],
         "late=false&status=TIMEOUT": names[5:6],
         f"host={names[4]}": names[4:5],

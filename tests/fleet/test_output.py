@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from hashlib import blake2b
 
 import pytest
@@ -231,6 +232,25 @@ async def test_what_is_kept_is_the_digest_of_the_last_attempt(
         "WHERE execution_id = 1 AND event IN ('succeed', 'retry') ORDER BY seq"
     )
     assert [row["output"] for row in told] == [digest((OUT, text)) or "" for text, _ in attempts]
+
+
+class Remembering(Printing):
+    """Hosts that have done it before, and only repeat how it ended."""
+
+    async def deliver(self, delivery: Delivery, output: Sink) -> Report:
+        return replace(await super().deliver(delivery, output), repeated=True)
+
+
+@pytest.mark.parametrize("text", ["", "done\n"])
+async def test_a_host_that_only_repeats_how_it_ended_is_not_told_as_silent(
+    opened: Onward, make_hosts: MakeHosts, submit: Submit, text: str
+):
+    pool = opened.commands.pool
+    await make_hosts(1)
+    await submit()
+    async with working(opened, Remembering((text, True)), QUICK):
+        await until_settled(pool)
+    assert await kept_output(pool) == digest((OUT, text)), "none: nobody knows"
 
 
 async def test_what_was_printed_is_known_between_two_attempts_and_of_what_never_had_a_second(
